@@ -1,5 +1,5 @@
 // Measures how soon pages are ready in a real browser: NODE_PATH=target/viewers/node_modules node benches/page.js CHROMIUM RUNS FILE...
-// Pages take turns. Printed are medians, and the least in parentheses.
+// The pages take turns. Prints medians, with minimums in parentheses.
 "use strict";
 const puppeteer = require("puppeteer-core");
 const { pathToFileURL } = require("node:url");

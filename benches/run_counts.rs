@@ -1,4 +1,4 @@
-//! Recordings of known loads: compares RUNS with the real number of runs, and checks its margin. Needs root and an idle machine.
+//! Recordings of known loads: compares RUNS with the true count of runs, and checks its margin. Needs root and an idle machine.
 //!
 //! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: the default, 11 rounds of 2, 5 and 20 s, is 396 recordings in over an hour.
 //!
@@ -27,7 +27,7 @@ struct Outcome {
     error: f64,
     /// Half of the margin relative to RUNS; `None` if RUNS is exact.
     margin: Option<f64>,
-    /// True if the real number of runs is inside the margin.
+    /// True if the true count of runs is inside the margin.
     is_inside: bool,
     windows: usize,
     cost_percent: f64,
@@ -158,7 +158,7 @@ fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     }
 }
 
-/// Returns the times of the program's first and last reading, and the number of windows.
+/// Returns the times of the program's first and last reading, and the count of windows.
 fn readings(script: &str, id: u32) -> ((u64, u64), usize) {
     let number = |line: &str, before: &str| {
         let (_, text) = line.split_once(before)?;

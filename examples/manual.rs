@@ -1,7 +1,7 @@
-//! Writes the manual pages, the completions of bash, zsh and fish, and the schemas of all JSON documents below a directory, from the definitions that the
-//! help and the documents are made of.
+//! Writes the manual pages, the completions of bash, zsh and fish, and the schemas of all JSON documents below a directory. Their sources are the
+//! definitions of the commands and of the documents.
 //!
-//! `cargo run --example manual -- DIR` makes DIR/man1, DIR/{bash,zsh,fish} and DIR/schemas. An example, so that the program carries nothing of it.
+//! `cargo run --example manual -- DIR` makes DIR/man1, DIR/{bash,zsh,fish} and DIR/schemas. This is an example, so bprec itself does not contain it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -39,6 +39,7 @@ fn main() -> Result<()> {
         ("annotate", model::annotation_schema()),
         ("lines", model::lines_schema()),
         ("bill", model::bill_schema()),
+        ("without", model::without_schema()),
         ("diff", model::diff_schema()),
     ] {
         let path = schemas.join(format!("{name}.schema.json"));
@@ -56,14 +57,14 @@ fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// One page; the line below its name is the first that its help has, and it points to `others`.
+/// Writes the page of a command. SEE ALSO lists `others`, the pages of the other commands.
 fn page(command: &Command, others: &[String], out: &mut impl Write) -> io::Result<()> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().to_owned();
     let man = Man::new(command.clone().override_usage(usage));
     let man = man.source(format!("bprec {}", env!("CARGO_PKG_VERSION"))).manual("bprec");
     man.render_title(out)?;
-    // Words are copied from here: none is hyphenated, and no line is stretched.
+    // Users copy commands from the page: words are not hyphenated, and lines are not stretched.
     Roff::new().control("nh", []).control("ad", ["l"]).to_writer(out)?;
     man.render_name_section(out)?;
     man.render_synopsis_section(out)?;
@@ -75,13 +76,13 @@ fn page(command: &Command, others: &[String], out: &mut impl Write) -> io::Resul
     let mut end = Roff::new();
     end.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in [
-        ("0", "Done. A reader that closes its end of a pipe early is no error."),
-        ("1", "Nothing matched what was asked for, or a gate failed."),
-        ("2", "An error, which standard error tells."),
+        ("0", "Success, also if the reader of the output closes a pipe early."),
+        ("1", "Nothing matched the request, or a gate failed."),
+        ("2", "An error; standard error has the message."),
     ] {
         end.control("TP", []).text([bold(code)]).text([roman(meaning)]);
     }
-    end.control("PP", []).text([roman("bprec record and bprec stat with a command exit as the command does.")]);
+    end.control("PP", []).text([roman("With a command, bprec record and bprec stat exit with its status.")]);
     end.control("SH", ["SEE ALSO"]);
     let own = page_name(command);
     let mut others: Vec<&str> = others.iter().map(String::as_str).filter(|name| *name != own).collect();

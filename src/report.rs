@@ -84,6 +84,18 @@ pub(crate) struct Args {
     )]
     bill: Option<String>,
 
+    /// Predict the CPU time of the machine and of each payer without programs (a name with * and ?, an id or a tag), or without an owner of programs
+    /// as for --bill, its tasks included. --payers=KEYS chooses the payers (docs/bill.md).
+    #[arg(
+        long,
+        value_name = "PROG|OWNER",
+        value_delimiter = ',',
+        conflicts_with_all = WITHOUT_CONFLICTS,
+        conflicts_with = "all",
+        help_heading = VIEWS
+    )]
+    without: Vec<String>,
+
     /// Show where cost can be saved, how much, and how (docs/advice.md).
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit"])]
     advise: bool,
@@ -107,15 +119,14 @@ pub(crate) struct Args {
         value_name = "COLUMN",
         default_value_t = Sort::default(),
         value_parser = sort,
-        conflicts_with_all = ["counters", "over_time", "lines", "payers", "bill", "advise", "maps", "header_only"],
+        conflicts_with_all = UNSORTED_VIEWS,
         help_heading = OUTPUT
     )]
     sort: Sort,
 
     /// Hide programs below this percentage of all samples; with --tree, nodes below this percentage of their program's cost
     /// [default with --tree: 0.5].
-    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT,
-        conflicts_with_all = ["counters", "maps", "over_time", "payers", "bill", "lines", "advise", "header_only"])]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT, conflicts_with_all = UNSORTED_VIEWS)]
     percent_limit: Option<f64>,
 
     #[command(flatten)]
@@ -189,11 +200,21 @@ pub(crate) struct Args {
 const VIEW: &str = "view";
 /// Members of the group [`VIEW`]. A conflict with a member names that option; a conflict with the group would list all of them.
 #[cfg(all(feature = "tui", unix))]
-const OTHER_VIEWS: [&str; 10] =
-    ["counters", "over_time", "lines", "payers", "bill", "advise", "tree", "maps", "header_only", "tui"];
+const OTHER_VIEWS: [&str; 11] =
+    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only", "tui"];
 #[cfg(not(all(feature = "tui", unix)))]
-const OTHER_VIEWS: [&str; 9] =
-    ["counters", "over_time", "lines", "payers", "bill", "advise", "tree", "maps", "header_only"];
+const OTHER_VIEWS: [&str; 10] =
+    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only"];
+/// Views with a fixed order of rows and without a limit on their cost.
+const UNSORTED_VIEWS: [&str; 9] =
+    ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "maps", "header_only"];
+/// Views and options that `--without` excludes. It is not in the group [`VIEW`], because `--payers` chooses the payers of its table.
+#[cfg(all(feature = "tui", unix))]
+const WITHOUT_CONFLICTS: [&str; 10] =
+    ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "tui", "prog"];
+#[cfg(not(all(feature = "tui", unix)))]
+const WITHOUT_CONFLICTS: [&str; 9] =
+    ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "prog"];
 
 /// Length of a bar in ns; `None` gives about sixty bars.
 #[derive(Clone, Copy)]
@@ -318,6 +339,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let least = args.percent_limit.unwrap_or(bprec_report::TREE_PERCENT_LIMIT);
         let read = || Session::open(&input)?.trees(&options, least);
         return view.show(out, read, |it| it.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE);
+    }
+    if !args.without.is_empty() {
+        let read = || Session::open(&input)?.without(&options, &args.without, &args.payers);
+        return view.show(out, read, |it| !it.events.is_empty(), NO_SAMPLE);
     }
     if !args.payers.is_empty() {
         let read = || Session::open(&input)?.payers(&options, &args.payers);

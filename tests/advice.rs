@@ -12,7 +12,8 @@ use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
-/// A program with a ring buffer that no process has open: bpftool attaches it to the loopback device of a private network namespace, and ends.
+/// A program with a ring buffer that no process has open: bpftool attaches the program to the loopback device of a private network namespace, and
+/// ends.
 struct Unread {
     shell: Child,
     commands: Option<ChildStdin>,
@@ -65,8 +66,8 @@ impl Drop for Unread {
     }
 }
 
-/// Restores the kernel's tracing of BPF messages (`bpf_trace_printk`) on drop: loading a program that prints messages switches it on, and it stays on
-/// after the unload.
+/// Restores the kernel's tracing of BPF messages (`bpf_trace_printk`) on drop: loading a program that prints messages switches the tracing on, and
+/// the unload does not switch it off.
 struct MessagesAsBefore(Option<(PathBuf, String)>);
 
 impl MessagesAsBefore {

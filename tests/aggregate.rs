@@ -1,5 +1,5 @@
-//! Recordings whose samples were counted in the kernel: nothing is lost or counted twice, even if tables or rings are full; shares equal those of
-//! ordinary sampling; the report shows the time that the sampler cannot see. Real kernel, root.
+//! Recordings with samples that were counted in the kernel: nothing is lost or counted twice, even if tables or rings are full; shares equal the
+//! shares of ordinary sampling; the report shows the time that the sampler cannot see. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::path::Path;
@@ -55,8 +55,8 @@ fn sums(path: &Path) -> Sums {
     sums
 }
 
-/// Every first access to a page is one event of period 1. The page faults of a command have the same number in the count of the event, in the state
-/// of the program attached to it, and in the samples of the file; also with drains in between, and with a table of three entries.
+/// Every first access to a page is one event of period 1. Three counts of a command's page faults are equal: by the event, by the state of the
+/// program attached to the event, and by the samples of the file. They are also equal with drains in between, and with a table of three entries.
 #[test]
 fn every_page_fault_is_in_the_file_once() {
     if !root("every_page_fault_is_in_the_file_once") {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::support::{Running, Scratch, measured, report, root, signal};
@@ -63,7 +64,7 @@ impl AgentProcess {
 #[ignore = "run by another test"]
 fn agent_serves() {
     stop_when_signalled();
-    let agent = Agent::start(&AgentPart::NAMES.map(|(_, part)| part)).unwrap();
+    let agent = Agent::start(&AgentPart::NAMES.map(|(_, part)| part), 1).unwrap();
     println!("\nready");
     let (cpu_ns, _) = agent.serve().unwrap();
     println!("\nserved {cpu_ns}");
@@ -77,6 +78,34 @@ fn weight(value: &Value) -> f64 {
     value["weight"].as_f64().unwrap_or_else(|| panic!("no weight: {value:#}"))
 }
 
+/// Predictions of the CPU time that the victims save, and the CPU time that they saved, ns.
+#[derive(Default)]
+struct Predicted {
+    predicted_ns: f64,
+    margin_ns: f64,
+    saved_ns: f64,
+}
+
+impl Predicted {
+    /// Adds the prediction without an owner by a recording.
+    fn add(&mut self, path: &Path, owner: &str, saved_ns: f64) {
+        let report = report(path, &["--without", owner]);
+        let payers = report["events"][0]["payers"].as_array().unwrap();
+        let victim = payers.iter().find(|payer| payer["payer"][0]["name"] == VICTIM).unwrap();
+        self.predicted_ns += weight(&victim["saved"]);
+        self.margin_ns += victim["tax_margin_percent"].as_f64().unwrap() / 100.0 * weight(&victim["now"]);
+        self.saved_ns += saved_ns;
+    }
+
+    /// Checks that the saved CPU time is in the predicted interval.
+    fn check(&self) -> Result<(), String> {
+        let Predicted { predicted_ns, margin_ns, saved_ns } = self;
+        let message = format!("predicted {predicted_ns} ± {margin_ns} ns for the victims, saved {saved_ns} ns");
+        println!("{message}");
+        if (predicted_ns - saved_ns).abs() <= *margin_ns { Ok(()) } else { Err(message) }
+    }
+}
+
 #[test]
 fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
     if !root("the_bill_of_an_agent_is_what_its_victims_and_its_process_take") {
@@ -87,6 +116,7 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
     let record = || Running::record(&path, &["-c", "500000", "-e", "cpu-clock", "--counters", "off"]);
     measured(|| {
         let (mut saved_ns, mut billed_ns, mut samples) = (0.0, 0.0, 0.0);
+        let mut predicted = Predicted::default();
         for _ in 0..PAIRS {
             // Both runs are recorded, so the cost of recording cancels out.
             let recording = record();
@@ -108,9 +138,11 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             let owner = owners.iter().find(is_agent).ok_or("the bill lacks the agent")?;
             billed_ns += weight(owner);
             samples += owner["samples"].as_f64().unwrap();
+            predicted.add(&path, owner["name"].as_str().unwrap(), with_ns as f64 - without_ns as f64);
             let parts = [&owner["in_others"]["self"], &owner["causes"]["user_probes"], &owner["own_tasks"]];
             assert!(parts.iter().all(|part| weight(part) > 0.0), "{owner:#}");
         }
+        predicted.check()?;
         let chance = 5.0 / f64::sqrt(samples);
         let deviation = billed_ns / saved_ns - 1.0;
         println!("billed {billed_ns} ns, saved without the agent {saved_ns} ns, by {samples} samples");

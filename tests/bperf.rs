@@ -92,7 +92,7 @@ fn wait_for_links(children: &[Child], count: usize) {
     }
 }
 
-/// Waits until the links have left the kernel, and also the programs, except those that another process holds.
+/// Waits until the links have left the kernel, and all programs that no other process holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
     let gone = || {
         let [elsewhere, ..] = held_by_any();
@@ -221,7 +221,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     let leader: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(leader["name"], "on_switch");
 
-    // Kills ten sessions, usually also the one that loaded the program. The others keep the link.
+    // Kills ten sessions, usually also the one that loaded the program. The other sessions keep the link.
     for child in &mut children[..10] {
         child.kill().unwrap();
         child.wait().unwrap();

@@ -136,8 +136,8 @@ fn each_file_is_unpacked_by_itself() {
     }
 }
 
-/// The reporter reads a cut-off file directly. perf reads it after recovery, with or without the journal, which has the data that perf needs to
-/// unpack the file.
+/// The reporter reads a cut-off file directly. perf reads the file after recovery. The journal has the data that perf needs to unpack the file, but
+/// recovery also works without the journal.
 #[test]
 fn a_killed_recorder_leaves_what_can_be_unpacked() {
     if !possible("a_killed_recorder_leaves_what_can_be_unpacked") {

@@ -1,4 +1,4 @@
-//! By default, bprec attaches nothing to programs or functions of others. Real kernel, root; on a kernel without trampolines, the test proves
+//! By default, bprec attaches nothing to programs or functions of other tools. Real kernel, root; on a kernel without trampolines, the test proves
 //! nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 

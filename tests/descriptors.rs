@@ -1,5 +1,5 @@
-//! Programs of others are unloaded when their owners release them, with any number of recorders and with few descriptors. Real kernel,
-//! root; other recorders may run on the machine.
+//! Programs of other tools are unloaded when their owners release them, with any number of recorders and with few descriptors. Real kernel, root;
+//! other recorders may run on the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ impl Recorder {
         self.child.as_ref().unwrap()
     }
 
-    /// Ids of the programs whose descriptors the recorder holds.
+    /// Ids of the programs for which the recorder has descriptors.
     fn held(&self) -> BTreeSet<u64> {
         let [programs, ..] = support::held::held_by(self.child().id());
         programs
@@ -164,7 +164,7 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
     for recorder in &recorders {
         wait_for("all programs to be held", || ids.is_subset(&recorder.held()).then_some(()));
     }
-    // After this time, each recorder has detected the others. All must still hold the programs, because their owner uses them.
+    // After this time, each recorder has detected the other recorders. All recorders must still hold the programs: the owner uses them.
     thread::sleep(Duration::from_secs(5));
     for recorder in &recorders {
         wait_for("all programs to be held still", || ids.is_subset(&recorder.held()).then_some(()));

@@ -25,7 +25,7 @@ use power::{Disk, lose_power_everywhere};
 /// Ends the current file of the recorder that runs this command, so that another file follows.
 const ROTATE: &str = "kill -USR2 $PPID; :";
 
-/// Number of consecutive runs that end before a step; after that, the test assumes that no run reaches the step.
+/// After this many consecutive runs that end before a step, the test assumes that no run reaches the step.
 const SHORTER_RUNS: usize = 3;
 
 /// A directory in memory: nothing waits for a real disk, and no inode number occurs twice.
@@ -226,7 +226,7 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
-        // Checks the number of bytes in the message, except if the disk has failed completely: names cannot be read then.
+        // Checks the number of bytes in the message. If the disk has failed completely, names cannot be read, and the check is left out.
         if way != Way::Gone
             && let Some((name, kept)) = ended_at(said)
             && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)

@@ -146,6 +146,40 @@ fn a_capability_that_is_dropped_changes_its_rows() {
     assert_eq!(limit(&perfmon, "BPF programs of bprec"), "no-loading");
 }
 
+/// Words of a list in the example of a DaemonSet.
+fn listed(name: &str) -> Vec<&'static str> {
+    let example = include_str!("../docs/examples/kubernetes-daemonset.yml");
+    let list = example.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": [")?.strip_suffix(']'));
+    list.unwrap().split(", ").map(|word| word.trim_matches('"')).collect()
+}
+
+/// The capabilities of the example of a DaemonSet are sufficient: `doctor` finds no more limits than with all capabilities, and the command of the
+/// example records.
+#[test]
+fn the_capabilities_of_the_daemonset_are_sufficient() {
+    let test = "the_capabilities_of_the_daemonset_are_sufficient";
+    if !is_root(test) {
+        return;
+    }
+    alone();
+    let capabilities: Vec<String> = listed("add").iter().map(|name| format!(",+{}", name.to_lowercase())).collect();
+    assert!(capabilities.len() > 3, "{capabilities:?}");
+    let bounding = format!("--bounding-set=-all{}", capabilities.concat());
+    let confined = ["setpriv", &bounding, "--no-new-privs"];
+    assert_eq!(doctor(&confined)["checks"], doctor(&[])["checks"]);
+
+    let scratch = support::Scratch::new();
+    let arguments =
+        listed("args").into_iter().map(|word| word.replace("/var/log/bprec", scratch.path("").to_str().unwrap()));
+    let mut record = Command::new(confined[0]);
+    record.args(&confined[1..]).arg(BPREC).args(arguments).args(["--", "sleep", "1"]);
+    support::succeed(&mut record);
+    let files: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let report = support::report(file, &[]);
+    assert!(report["events"][0]["samples"]["samples"].as_u64().unwrap() > 0, "{report:#}");
+}
+
 #[test]
 fn each_command_changes_its_row() {
     let test = "each_command_changes_its_row";
@@ -286,7 +320,7 @@ fn nothing_stays() {
     let (before, stats_before) = (programs(), stats());
     doctor(&[]);
     assert_eq!(stats(), stats_before);
-    // Others may load programs meanwhile; short-lived programs of others disappear, too.
+    // Other tools may load programs meanwhile; their short-lived programs disappear, too.
     let came: Vec<u64> = programs().into_iter().filter(|id| !before.contains(id)).collect();
     support::wait_for(&format!("the end of programs {came:?}"), || {
         let now = programs();

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use crate::examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 use clap::error::ErrorKind;
 
-/// Blocks whose command lines are not run here: the document, the start of the block, and the test that checks the block instead.
+/// Blocks with command lines that are not run here: the document, the start of the block, and the test that checks the block instead.
 const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("README.md", "make demo", "targets of the Makefile, which a test below looks for"),
     ("docs/ci.md", "sudo sh bpf-regression.sh", "tests/diff.rs runs the script"),
@@ -127,10 +127,11 @@ fn every_command_that_is_shown_is_one() {
 }
 
 /// Commands with exit code 1: the recording used here lacks the name, or the condition fails.
-const NOTHING_MATCHES: [&str; 3] = [
+const NOTHING_MATCHES: [&str; 4] = [
     "bprec annotate PROG[:FUNC]",
     "bprec report --maps=typed_hash",
     "bprec report --payers --prog 'trace_*' --limit 5",
+    "bprec report --without AGENT",
 ];
 
 /// Every shown command that reads runs without an error.

@@ -1,4 +1,4 @@
-//! Exact counters, measured by programs attached around others. Needs trampolines (fentry, fexit), which not every machine allows.
+//! Exact counters, measured by programs that bprec attaches around other programs. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::path::Path;

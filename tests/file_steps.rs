@@ -64,8 +64,8 @@ fn a_journal_that_stays_is_tried_again_and_then_told() {
     }
 }
 
-/// The command ends between two files, before the recorder has read its data again. It is then a zombie with a name and no mappings. The second file
-/// still has the mappings for samples of the command.
+/// The command ends between two files, before the recorder has read the command's data again. The command is then a zombie with a name and no
+/// mappings. The second file still has the mappings for samples of the command.
 #[test]
 fn what_ends_between_two_files_has_its_mappings_in_the_second() {
     if !root("what_ends_between_two_files_has_its_mappings_in_the_second") {

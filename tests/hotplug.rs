@@ -68,7 +68,7 @@ fn gap_s(report: &serde_json::Value) -> (f64, f64) {
     (unsampled[0]["from_ns"].as_u64().unwrap() as f64 / 1e9, until_ns as f64 / 1e9)
 }
 
-/// CPU 1 has samples before and after the gap, and none inside of it.
+/// Asserts that CPU 1 has samples before and after the gap, and no samples in the gap.
 fn assert_gap(file: &Path, report: &serde_json::Value) {
     let (from_s, until_s) = gap_s(report);
     assert!(from_s < until_s, "{from_s} {until_s}");

@@ -1,5 +1,4 @@
-//! `packaging/install.sh` installs only files whose checksums are in `SHA256SUMS`, and leaves no other files behind. The checksums are those of
-//! sha256sum.
+//! `packaging/install.sh` installs only files with checksums in `SHA256SUMS`, and leaves no other files behind. sha256sum makes the checksums.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs;

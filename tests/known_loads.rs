@@ -1,11 +1,14 @@
 //! Recordings of known loads: shares, sums, runs. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Scratch, alone, bprec, end, measured, recording, report, report_of_this_thread, root};
-use bprec_fixtures::load::system_calls;
+use crate::support::{
+    Running, Scratch, alone, bprec, end, kernel_is, measured, program, recording, report, report_of_this_thread, root,
+    skip, succeed,
+};
+use bprec_fixtures::load::{HELPER_FUNCTION, SYSTEM_CALL_FUNCTIONS, system_calls};
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
 
@@ -218,4 +221,60 @@ fn equal_names_and_tail_calls_are_told_apart() {
         }
         Ok(())
     });
+}
+
+/// Number of hits that bpftool says a link's kprobe missed.
+fn missed_by_bpftool(link_id: u32) -> u64 {
+    let output = succeed(Command::new("bpftool").args(["-j", "link", "show", "id", &link_id.to_string()]));
+    let link: Value = serde_json::from_slice(&output.stdout).unwrap();
+    link["missed"].as_u64().unwrap_or_else(|| panic!("bpftool shows no missed hits: {link}"))
+}
+
+/// A kprobe on a helper that another kprobe's program calls misses each of these hits. These are not runs that the recursion guard refuses.
+#[test]
+fn hits_that_a_kprobe_missed_are_counted_from_start_to_end() {
+    let test = "hits_that_a_kprobe_missed_are_counted_from_start_to_end";
+    if !root(test) {
+        return;
+    }
+    if !kernel_is(6, 7) {
+        return skip(test, "before Linux 6.7, links do not show missed hits");
+    }
+    let (outer, inner) = ("call_a_helper_in_a_kprobe", "run_at_the_helper");
+    let mut loaded = Fixture::KPROBES.open().unwrap().load().unwrap();
+    let attached = loaded
+        .attach_to_kernel_function(inner, &[HELPER_FUNCTION])
+        .and_then(|()| loaded.attach_to_kernel_function(outer, &SYSTEM_CALL_FUNCTIONS));
+    if let Err(why) = attached {
+        return skip(test, &format!("{why:#}"));
+    }
+    let inner_link = loaded.link_ids().unwrap()[0];
+    // These hits are before the recording, and not part of it.
+    system_calls(70);
+    let entered = || loaded.entered(outer).unwrap();
+    let (first, missed) = (entered(), missed_by_bpftool(inner_link));
+    assert!(missed >= 70, "{missed}");
+
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let running = Running::record(&path, &[]);
+    let begun = entered();
+    system_calls(500);
+    let ended = entered();
+    running.end();
+    let last = entered();
+    assert_eq!(missed_by_bpftool(inner_link) - missed, last - first, "each call of the helper is missed");
+    let whole = report(&path, &[]);
+    let of = |name| program(&whole, loaded.id_of(name).unwrap());
+    let hits = of(inner)["probe_misses"].as_u64().unwrap();
+    // Shells call getppid, too: also the shell that starts during the recording.
+    assert!(
+        ended - begun >= 500 && (ended - begun..=last - first).contains(&hits),
+        "{first} {begun} {hits} {ended} {last}"
+    );
+    assert_eq!((&of(inner)["runs"]["misses"], &of(outer)["probe_misses"]), (&0.into(), &0.into()));
+    let output = succeed(bprec().args(["report", "--wide", "--notes", "-i"]).arg(&path));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("PROBE MISSES"), "{table}");
+    assert!(table.contains(&format!("{hits} hits of {inner} (")), "{table}");
 }

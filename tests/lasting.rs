@@ -103,7 +103,7 @@ fn starts_that_are_killed_do_not_push_out_what_is_whole() {
     assert!(fs::read(&old).unwrap() == second, "a complete recording replaces the older complete recording");
 }
 
-/// perf rejects a file whose header has no records.
+/// perf rejects a file if its header says that it has no records.
 #[test]
 fn perf_opens_a_file_that_has_just_begun() {
     const NAME: &str = "perf_opens_a_file_that_has_just_begun";
@@ -397,7 +397,7 @@ fn count(path: &Path, kind: RecordType, id: u32) -> usize {
     of_kind.filter(|record| file.endian().u32_at(record.body(), 0) == Some(id)).count()
 }
 
-/// A recorder with file capabilities does not pass its privileges on: maps of other users are not read, unless root has allowed it.
+/// A recorder with file capabilities does not pass its privileges on: it reads maps of other users only if root has allowed it.
 #[test]
 fn rights_that_the_caller_lacks_are_not_lent() {
     let dir = Scratch::new();

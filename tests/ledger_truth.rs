@@ -99,13 +99,13 @@ fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Records the machine by time, without counters, whose cost would be part of the entry code.
+/// Records the machine by time. Counters are off: their cost would be part of the entry code.
 fn record_by_time(path: &Path) -> Running {
     Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
 }
 
-/// Runs one twin alone on the event. Returns two times per system call, in ns: the cost that its samples charge to it, and the CPU time of the whole
-/// call by the clock.
+/// Runs one twin alone on the event. Returns two times per system call, in ns: the cost that samples charge to the twin, and the CPU time of the
+/// whole call by the clock.
 fn cost_of_twin(name: &str, path: &Path) -> Result<(f64, f64), String> {
     let mut twins = twins(1).load().unwrap();
     twins.attach_program(name).unwrap();

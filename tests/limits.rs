@@ -1,5 +1,5 @@
 //! Limits on time and memory of every command that reads, as measured by the kernel, for recordings that once exceeded these limits.
-//! `bprec_generate::HOSTILE_SHAPES` makes the recordings; the fuzzer `shapes` makes others of the same kinds.
+//! `bprec_generate::HOSTILE_SHAPES` makes the recordings; the fuzzer `shapes` makes more recordings of the same kinds.
 //!
 //! `BPREC_LIMITS` names the shapes to read, separated by commas; by default all.
 #![cfg(target_os = "linux")]
@@ -38,6 +38,7 @@ const COMMANDS: &[&str] = &[
     "report --tree {}",
     "report --payers {}",
     "report --bill {}",
+    "report --without * --payers comm,cpu {}",
     "report --over-time {}",
     "report --lines {}",
     "report --advise {}",

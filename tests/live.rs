@@ -54,6 +54,8 @@ mod user_symbols;
 mod disk;
 #[path = "support/examples.rs"]
 mod examples;
+#[path = "support/pod.rs"]
+mod pod;
 #[path = "support/tmux.rs"]
 mod tmux;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

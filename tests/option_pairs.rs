@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Scratch, bprec, succeed};
 
-/// Options that change no output of the fixture: they name the input, or say how bprec reads and prints; the fixture has one event, one file, no
-/// names that identify a machine, and no mangled names.
+/// Options that change no output of the fixture. Some name the input, or choose how bprec reads and prints. The other options need several events or
+/// files, names that identify a machine, or mangled names, and the fixture has none of these.
 const OTHERS: [&str; 15] = [
     "input",
     "output",

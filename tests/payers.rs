@@ -1,12 +1,12 @@
-//! Payers: a process whose system calls run a program pays exactly the time that it loses. Real kernel, root.
+//! Payers: a process pays exactly the time that it loses to the programs that its system calls run. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::support::{Running, Scratch, measured, report, root, skip, wait_for};
+use crate::pod::{self, Pod};
+use crate::support::{Running, Scratch, measured, report, root};
 use bprec_fixtures::{Fixture, load::system_calls};
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ impl Caller {
         caller
     }
 
-    /// Makes the process perform this number of calls; returns their CPU time from the scheduler's accounting.
+    /// Makes the process perform this number of calls; returns the CPU time of the calls from the scheduler's accounting.
     fn cpu_ns(&mut self, calls: u64) -> u64 {
         let before = self.account_ns();
         writeln!(self.requests, "{calls}").unwrap();
@@ -88,8 +88,8 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// One process makes 49 of 50 calls that run a program: it pays for the program. BPF's share of its time equals the difference between its time with
-/// and without the program.
+/// One process makes 49 of 50 calls that run a program: the process pays for the program. BPF's share of the process's time equals the difference
+/// between its time with and without the program.
 #[test]
 fn the_process_that_makes_the_calls_pays_for_the_program() {
     if !root("the_process_that_makes_the_calls_pays_for_the_program") {
@@ -151,57 +151,22 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
     });
 }
 
-/// Nested cgroups; dropping removes them.
-struct NestedCgroups(Vec<PathBuf>);
-
-impl Drop for NestedCgroups {
-    fn drop(&mut self) {
-        for cgroup in self.0.iter().rev() {
-            // The cgroup becomes empty some time after its last task has ended.
-            wait_for("an empty cgroup", || fs::remove_dir(cgroup).is_ok().then_some(()));
-        }
-    }
-}
-
-/// A process in the cgroup of a pod's container is recorded. The recorder gets a private `/var/log` with the container's log, as the kubelet would
-/// name it.
+/// A process in the cgroup of a pod's container is recorded: the payer has the names of the pod.
 #[test]
 fn a_container_of_a_pod_is_named_as_the_kubelet_names_it() {
     let test = "a_container_of_a_pod_is_named_as_the_kubelet_names_it";
     if !root(test) {
         return;
     }
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let unified = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[2] == "cgroup2");
-    let Some(unified) = unified else {
-        return skip(test, "no cgroup2 is mounted");
-    };
-    let (uid, id) = ("0f3c1c52-6a3e-4b2a-9a57-0f2f2c5d9b11", "5c37f9c5ea1a4d7f".repeat(4));
-    let mut cgroups = NestedCgroups(Vec::new());
-    let mut cgroup = Path::new(unified[1]).to_owned();
-    for name in [format!("kubepods-{}", std::process::id()), format!("pod{uid}"), id.clone()] {
-        cgroup.push(name);
-        fs::create_dir(&cgroup).unwrap();
-        cgroups.0.push(cgroup.clone());
-    }
+    let Some(pod) = Pod::new(test) else { return };
     let mut caller = Caller::start();
-    fs::write(cgroup.join("cgroup.procs"), caller.child.id().to_string()).unwrap();
+    pod.take(caller.child.id());
     let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
     let program = program.loops(300).unwrap().start().unwrap();
 
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let with_own_log = "mount -t tmpfs none /var/log && mkdir /var/log/containers && exec \"$@\"";
-    let link = format!(
-        "ln -s /var/log/pods/shop_cart-7c5_{uid}/web/0.log /var/log/containers/cart-7c5_shop_web-{id}.log; sleep 1"
-    );
-    let mut recording = Command::new("unshare")
-        .args(["--mount", "sh", "-c", with_own_log, "sh", env!("CARGO_BIN_EXE_bprec"), "record", "-q", "-a"])
-        .args(["-F", "999", "-e", "cpu-clock", "-o"])
-        .arg(&path)
-        .args(["--", "sh", "-c", &link])
-        .spawn()
-        .unwrap();
+    let mut recording = pod.record(&path);
     let ended = loop {
         caller.cpu_ns(1_000);
         if let Some(status) = recording.try_wait().unwrap() {
@@ -213,8 +178,10 @@ fn a_container_of_a_pod_is_named_as_the_kubelet_names_it() {
 
     let report = report(&path, &["--payers=container"]);
     let payers = report["events"][0]["payers"].as_array().unwrap();
-    let container = payers.iter().map(|payer| &payer["payer"][0]["container"]).find(|it| it["id"] == id.as_str());
-    let container = container.unwrap_or_else(|| panic!("{payers:#?}"));
+    let container = payers.iter().map(|payer| &payer["payer"][0]["container"]);
+    let container = container.clone().find(|it| it["id"] == pod.id.as_str()).unwrap_or_else(|| panic!("{payers:#?}"));
     let named = ["name", "pod_name", "container_name", "pod"].map(|member| container[member].as_str().unwrap());
-    assert_eq!(named, ["shop/cart-7c5/web", "shop/cart-7c5", "web", uid]);
+    let [namespace, name, of_container] = pod::NAMES;
+    let expected = [format!("{namespace}/{name}/{of_container}"), format!("{namespace}/{name}")];
+    assert_eq!(named, [expected[0].as_str(), expected[1].as_str(), of_container, pod::UID]);
 }

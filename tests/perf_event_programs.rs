@@ -90,8 +90,8 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// Returns true if the kernel frees a program within some time. Workers free it later, and other recordings that have seen the program hold it until
-/// their end.
+/// Returns true if a program leaves the kernel within some time, or if a process still holds the program: other recordings hold each program that
+/// they have seen until their end. The kernel frees programs some time later, in workers.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
     wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))
@@ -326,7 +326,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert_eq!(std::fs::read(&path).unwrap(), b"an older recording");
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
-    // The kernel frees the map with the program, unless another process has opened the program before it was released.
+    // The kernel frees the map with the program. Both stay if another process opened the program before its release.
     wait_for("its map that is gone", || {
         let [_, elsewhere, _] = held_by_any();
         let is_left = |map: &Value| {

@@ -12,7 +12,7 @@ use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
 
 /// Makes one recording for all tests of this file: two copies of the tracepoint programs and a running tail call chain, with user call chains, and a
-/// program that is loaded meanwhile. It ends when the load has had a second of CPU time with that program, also on a busy or slow machine.
+/// program that is loaded meanwhile. The recording ends when the load has had a second of CPU time with the last program, even on a slow machine.
 fn recording() -> &'static Path {
     static RECORDING: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
     let (_, path) = RECORDING.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The system calls that commands which read can make, tested in the kernel: every number, in each phase of a command, with the filters that the
+//! System calls that reading commands can make, tested in the kernel: every call number, in each phase of a command, with the filters that the
 //! program itself installs. `docs/security.md` has the table; `BPREC_UPDATE=1` updates the table.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
@@ -19,7 +19,7 @@ const NUMBERS: u64 = 1024;
 /// Numbers of `uretprobe` and `uprobe`, which the kernel never passes to a filter: it ends a process that calls them outside the code placed by the
 /// kernel.
 const UNFILTERED: std::ops::RangeInclusive<u64> = 335..=336;
-/// Bit in the numbers of x32 programs (32-bit pointers), which mean the same calls.
+/// Bit in the call numbers of x32 programs (32-bit pointers). With the bit, a number means the same call.
 const X32: u64 = 1 << 30;
 
 macro_rules! names {

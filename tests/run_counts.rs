@@ -35,7 +35,7 @@ fn runs_are_the_kernels() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::XDP.open().unwrap().load().unwrap();
-    // Attached after the start of the recording, because earlier runs are also counted if others have statistics on.
+    // Attached after the start of the recording, because earlier runs are also counted if another tool has statistics on.
     let recording = Running::record(&path, &["-q"]);
     match loaded.attach() {
         Err(error) if format!("{error:#}").contains("busy") => {
@@ -46,7 +46,7 @@ fn runs_are_the_kernels() {
         attached => attached.unwrap(),
     }
     Packets::new().unwrap().send(PACKETS).unwrap();
-    // Detached, so that later packets of others on lo are not counted.
+    // Detached, so that later packets of other processes on lo are not counted.
     loaded.detach();
     recording.end();
 
@@ -126,7 +126,7 @@ impl Counted {
         (self.0[before].runs as f64, self.0[after].runs as f64)
     }
 
-    /// Fails unless `shown` is within 1 % of the possible counts of an interval.
+    /// Fails if `shown` is more than 1 % below or above the possible counts of an interval.
     fn agrees(&self, shown: &Value, from_ns: u64, to_ns: u64) -> Result<(), String> {
         let (from, to) = (self.around(from_ns), self.around(to_ns));
         let (least, most) = (to.0 - from.1, to.1 - from.0);

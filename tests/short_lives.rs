@@ -78,7 +78,7 @@ fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     }
 }
 
-/// Number of the loader's programs that the report names by id and name; asserts that the report lists each of the others as missed.
+/// Number of the loader's programs that the report names by id and name; asserts that the report lists all other programs of the loader as missed.
 fn named_or_missed(report: &Value, loaded: &[(u64, String, u64)]) -> usize {
     let programs: BTreeMap<u64, &Value> =
         report["programs"].as_array().unwrap().iter().filter_map(|p| Some((p["id"].as_u64()?, p))).collect();

@@ -1,5 +1,4 @@
-//! Data from a pipe are kept in a temporary file while they are read: another user can neither read the file nor find a name
-//! to replace it.
+//! Data from a pipe is in a temporary file while bprec reads it: another user can neither read the file nor find a name to replace it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 

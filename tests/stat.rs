@@ -160,7 +160,7 @@ fn programs_that_come_and_go_are_counted() {
     }
 }
 
-/// Exit code of a command, whose output is ignored.
+/// Exit code of a command. Its output is dropped.
 fn code(command: &mut Command) -> Option<i32> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
 }
@@ -390,7 +390,7 @@ fn processes_and_threads_have_their_own_counts() {
     for (row, child) in totals.iter().zip(&children) {
         assert!(children.iter().any(|child| row["id"] == child.id()));
         assert_eq!((&row["kind"], &row["name"]), (&Value::from("tgid"), &Value::from("sh")));
-        // Two busy processes, on all CPUs that others leave free.
+        // Two busy processes, on all CPUs that other processes leave free.
         assert!(number(&row["shared"]["readings"][0]["value"]) > 10_000_000, "{row:#} {}", child.id());
     }
 }
@@ -426,7 +426,8 @@ fn an_interrupt_prints_what_there_is() {
     assert_eq!(number(&of(&rows(&text, "total"), loaded.id_of("loop_of_100").unwrap())["stats"]["runs"]), 25);
     assert_eq!(rows(&text, "end").len(), 1);
 
-    // The signal is passed on to the command, whose exit code is returned. Not SIGINT: a shell cannot trap a signal that was ignored at its start.
+    // bprec passes the signal on to the command, and returns the command's exit code. Not SIGINT: a shell cannot trap a signal that was ignored at
+    // its start.
     let started = scratch.path("started");
     let mut child = bprec()
         .args(["stat", "--bpf-counters", "-x,", "-e", "task-clock", "-o"])

@@ -163,8 +163,8 @@ fn windows_are_many_and_closed_on_time() {
     });
 }
 
-/// Another process has statistics on when the recording begins, and then switches them off; afterwards they are on only in the recorder's windows.
-/// The recording contains the time for which they were on, and never more.
+/// Another process has statistics on when the recording begins, and then switches them off; afterwards statistics are on only in the recorder's
+/// windows. The recording has the time for which statistics were on, and never more.
 #[test]
 fn statistics_of_others_are_known_and_never_held_on() {
     let test = "statistics_of_others_are_known_and_never_held_on";
@@ -222,7 +222,7 @@ fn statistics_of_others_are_said() {
 }
 
 /// Another process switches statistics at random times. Runs counted outside the recorder's windows belong to times that are known to be counted
-/// completely, or to times of a switch. None of them counts as a run of a window, even if its count is read late.
+/// completely, or to times of a switch. No such run counts as a run of a window, even if the kernel's count is read late.
 #[test]
 fn switches_of_others_are_seen() {
     if !root("switches_of_others_are_seen") {

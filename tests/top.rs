@@ -1,12 +1,14 @@
 //! `bprec top`: its runs equal those of bpftool, and nothing remains at the end; `known_loads.rs` tests its shares. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::support::{alone, bprec, root, signal, succeed};
-use bprec_fixtures::{Fixture, Loaded};
+use crate::support::{alone, bprec, root, signal, succeed, wait_for};
+use bprec_fixtures::{Fixture, Loaded, Request};
 use serde_json::Value;
 
 /// A running `bprec top`, ended on drop.
@@ -100,6 +102,58 @@ fn series(text: &str, name: &str, labels: &str) -> Option<f64> {
     Some(line.parse().unwrap())
 }
 
+/// Time since 1970, s.
+fn unix_s() -> f64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// A `bprec top` that writes counters for Prometheus, five times a second.
+struct MetricsFile {
+    // Dropped first: it writes to the directory.
+    top: RefCell<Top>,
+    directory: tempfile::TempDir,
+}
+
+impl MetricsFile {
+    fn start(arguments: &[&str]) -> MetricsFile {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = bprec();
+        command.args(["top", "-d", "0.2", "--budget", "100"]).args(arguments);
+        let child = command.arg("--openmetrics").arg(directory.path().join("bprec.prom")).spawn().unwrap();
+        MetricsFile { top: RefCell::new(Top { child, lines: None }), directory }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("bprec.prom")
+    }
+
+    /// Returns the contents of the file, which promtool accepts; empty before the first interval.
+    fn text(&self) -> String {
+        let Ok(text) = std::fs::read_to_string(self.path()) else { return String::new() };
+        let path = self.directory.path().join("read");
+        std::fs::write(&path, &text).unwrap();
+        succeed(Command::new("promtool").args(["check", "metrics"]).stdin(std::fs::File::open(&path).unwrap()));
+        std::fs::remove_file(path).unwrap();
+        text
+    }
+
+    /// Returns the counters of an interval that ended at least its usual length after `unix_s`.
+    fn text_after(&self, unix_s: f64) -> String {
+        self.wait_for(|text| {
+            let end_s = series(text, "bprec_last_interval_end_timestamp_seconds", "")?;
+            (end_s > unix_s + 0.2).then(|| text.to_owned())
+        })
+    }
+
+    /// Reads the file until `look` finds something in it.
+    fn wait_for<T>(&self, look: impl Fn(&str) -> Option<T>) -> T {
+        wait_for("the series", || {
+            assert!(self.top.borrow_mut().child.try_wait().unwrap().is_none(), "bprec top has ended");
+            look(&self.text())
+        })
+    }
+}
+
 /// bpftool counts the same runs and the same time, over several files of the recording; promtool accepts the output file at every moment.
 #[test]
 fn counters_for_prometheus_are_those_of_bpftool() {
@@ -109,21 +163,13 @@ fn counters_for_prometheus_are_those_of_bpftool() {
     alone();
     let loaded = load();
     let id = loaded.id_of("loop_of_1000").unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("bprec.prom");
-    let arguments = ["-d", "0.2", "--keep", "1", "--budget", "100", "--openmetrics"];
-    let mut top = Top { child: bprec().arg("top").args(arguments).arg(&path).spawn().unwrap(), lines: None };
+    let metrics = MetricsFile::start(&["--keep", "1"]);
     let label = format!("{{id=\"{id}\"}}");
-    let read = || {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let runs = series(&text, "bprec_program_runs_total", &label);
-        let seconds = series(&text, "bprec_program_run_seconds_total", &label);
-        (runs.zip(seconds), text)
+    let counted = |text: &str| {
+        let runs = series(text, "bprec_program_runs_total", &label);
+        runs.zip(series(text, "bprec_program_run_seconds_total", &label))
     };
-    while read().0.is_none() {
-        assert!(top.child.try_wait().unwrap().is_none(), "bprec top has ended");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    metrics.wait_for(counted);
     // The load runs for longer than the time of several files.
     let began = std::time::Instant::now();
     let mut runs = 0_u32;
@@ -131,20 +177,9 @@ fn counters_for_prometheus_are_those_of_bpftool() {
         loaded.run("loop_of_1000", 10).unwrap();
         runs += 10;
     }
-    // Waits for an interval that begins after the last run.
-    let ends = |text: &str| series(text, "bprec_last_interval_end_timestamp_seconds", "").unwrap();
-    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-    let after = now() + 0.2;
-    let (counted_runs, counted_s) = loop {
-        let (Some(counted), text) = read() else { panic!("the metrics lack the series") };
-        succeed(Command::new("promtool").args(["check", "metrics"]).stdin(std::fs::File::open(&path).unwrap()));
-        assert_eq!(series(&text, "bprec_program_runs_counted_ratio", &label), Some(1.0));
-        if ends(&text) > after {
-            break counted;
-        }
-        assert!(top.child.try_wait().unwrap().is_none(), "bprec top has ended");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    };
+    let text = metrics.text_after(unix_s());
+    let (counted_runs, counted_s) = counted(&text).unwrap();
+    assert_eq!(series(&text, "bprec_program_runs_counted_ratio", &label), Some(1.0));
     let (bpftool_runs, bpftool_ns) = bpftool(id);
     assert_eq!(bpftool_runs, u64::from(runs));
     // A few milliseconds between two files are not counted.
@@ -156,16 +191,78 @@ fn counters_for_prometheus_are_those_of_bpftool() {
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/grafana-dashboard.json"));
     let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
     let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    let text = read().1;
     for query in targets.map(|target| target["expr"].as_str().unwrap()) {
         let names = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|it| it.starts_with("bprec_"));
         names.for_each(|name| assert!(text.contains(&format!("# TYPE {name} ")), "{name} of {query}"));
     }
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(metrics.path()).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o644);
+    let MetricsFile { top, directory } = metrics;
     drop(top);
     let names: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["bprec.prom"]);
+}
+
+/// All series of a program end when it is unloaded; counters of other programs and of all BPF go on.
+#[test]
+fn counters_of_an_unloaded_program_end() {
+    if !root("counters_of_an_unloaded_program_end") {
+        return;
+    }
+    alone();
+    let (stays, goes) = (load(), load());
+    let [stays_id, goes_id] = [&stays, &goes].map(|loaded| loaded.id_of("loop_of_1000").unwrap());
+    let metrics = MetricsFile::start(&[]);
+    let runs = |text: &str, id: u32| series(text, "bprec_program_runs_total", &format!("{{id=\"{id}\"}}"));
+    // Both have run and been sampled.
+    let has_samples = |text: &str, id: u32| text.contains(&format!("bprec_program_sampled_seconds_total{{id=\"{id}\""));
+    let (stayed_runs, bpf_s) = metrics.wait_for(|text| {
+        goes.run("loop_of_1000", 2_000).unwrap();
+        stays.run("loop_of_1000", 2_000).unwrap();
+        let ran = runs(text, goes_id).is_some_and(|runs| runs > 0.0) && has_samples(text, goes_id);
+        let bpf_s = series(text, "bprec_sampled_bpf_seconds_total", "{event=\"cpu-clock\"}");
+        ran.then(|| runs(text, stays_id).zip(bpf_s)).flatten()
+    });
+    drop(goes);
+    let text = metrics.wait_for(|text| (!text.is_empty() && runs(text, goes_id).is_none()).then(|| text.to_owned()));
+    assert!(!text.contains(&format!("id=\"{goes_id}\"")), "{text}");
+    assert!(runs(&text, stays_id).unwrap() >= stayed_runs, "{text}");
+    assert!(series(&text, "bprec_sampled_bpf_seconds_total", "{event=\"cpu-clock\"}").unwrap() >= bpf_s, "{text}");
+}
+
+/// Samples of an event that is no clock are counted as events: each page fault of a program, which reads a page that nothing has touched.
+#[test]
+fn events_that_are_no_clock_are_counted_as_events() {
+    const FAULTS: u32 = 400;
+    /// Size of a huge page, so that each read is a page fault.
+    const APART: usize = 2 << 20;
+    if !root("events_that_are_no_clock_are_counted_as_events") {
+        return;
+    }
+    alone();
+    let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
+    let id = loaded.id_of("sleep_in_the_middle").unwrap();
+    let memory = vec![0_u8; FAULTS as usize * APART];
+    // Each event is a sample, unless others make very many page faults at the same time.
+    let metrics = MetricsFile::start(&["-e", "page-faults", "-F", "max"]);
+    metrics.wait_for(|text| (!text.is_empty()).then_some(()));
+    for fault in 0..FAULTS as usize {
+        let address = memory.as_ptr() as u64 + (fault * APART) as u64;
+        loaded.request("sleep_in_the_middle", &Request { address, ..Request::default() }).unwrap();
+    }
+    assert_eq!(loaded.ran("sleep_in_the_middle").unwrap(), u64::from(FAULTS));
+    let part = |part: &str| format!("{{id=\"{id}\",event=\"page-faults\",part=\"{part}\"}}");
+    let text = metrics.text_after(unix_s());
+    let counted = |name, labels: &str| series(&text, name, labels).unwrap();
+    let ratio = counted("bprec_program_sampled_events_total", &part("helper")) / f64::from(FAULTS);
+    assert!((0.7..1.3).contains(&ratio), "{ratio}: {text}");
+    assert_eq!(counted("bprec_program_sampled_events_total", &part("self")), 0.0, "{text}");
+    let event = "{event=\"page-faults\"}";
+    let bpf = counted("bprec_sampled_bpf_events_total", event);
+    assert!(bpf >= ratio * f64::from(FAULTS) && counted("bprec_sampled_events_total", event) >= bpf, "{text}");
+    // Time and events are never in one family.
+    assert!(!text.contains("sampled_seconds_total") && !text.contains("sampled_bpf_seconds_total"), "{text}");
+    drop(memory);
 }
 
 /// `top` writes and reads its files one after the other, and intervals do not overlap.

@@ -206,7 +206,7 @@ fn whatever_ends_it_the_terminal_is_whole_and_nothing_stays() {
     for signal in ["-TERM", "-INT", "-HUP"] {
         let before = directories();
         let terminal = Terminal::start((60, 15), &["top", "-d", "0.2"]);
-        // One signal is sent right at the start, the others after the first screen.
+        // SIGHUP is sent right at the start, the other signals after the first screen.
         if signal != "-HUP" {
             terminal.wait_for(&["% of this machine"]);
         }

@@ -1,4 +1,4 @@
-//! Turns of tests on the machine: which tests wait for which others.
+//! Turns of tests on the machine: tests of one file run together, and a test that measures runs alone.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::mpsc;

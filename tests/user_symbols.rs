@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
 }
 ";
 
-/// Returns true, with a skip message, if the machine lacks a tool that these tests need.
+/// Returns true, with a skip message, if the machine lacks one of these tools or the user is not root.
 fn lacks(test: &str, tools: &[&str]) -> bool {
     let is_there =
         |tool: &&&str| Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -48,7 +48,7 @@ fn lacks(test: &str, tools: &[&str]) -> bool {
     missing.inspect(|tool| skip(test, &format!("needs {tool}"))).is_some() || !root(test)
 }
 
-/// Compiles a program in which a function with this name does the work.
+/// Compiles the program `name`, in which the function `work` does the work.
 fn compile(scratch: &Scratch, name: &str, work: &str, flags: &[&str]) -> PathBuf {
     let (source, program) = (scratch.path(&format!("{name}.c")), scratch.path(name));
     fs::write(&source, PROGRAM.replace("WORK", work)).unwrap();

@@ -12,7 +12,7 @@ pub struct Access {
     pub programs: Result<()>,
     /// Switching run statistics on.
     pub statistics: Result<()>,
-    /// Loading a program of bprec; fails without kernel BTF, too.
+    /// Loading a program of bprec; also needs kernel BTF.
     pub loading: Result<()>,
 }
 

@@ -20,9 +20,9 @@ pub enum Error {
     Syscall {
         /// The call and its command, in the kernel's words ("bpf(BPF_PROG_GET_FD_BY_ID)").
         call: &'static str,
-        /// Object of the call.
+        /// Program, map or other object that the call was for.
         object: Object,
-        /// The kernel's answer.
+        /// Errno of the kernel's answer.
         errno: i32,
         /// Remedy, where one is known.
         remedy: Option<&'static str>,
@@ -32,23 +32,23 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Cause.
+        /// Error of the read.
         source: io::Error,
     },
-    /// The arrays of an object grew between each request for their sizes and the request for their contents.
+    /// The arrays in the info of an object kept growing: in each attempt they were larger than the kernel had announced a moment before.
     #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: the arrays in its info kept growing while bprec read them")]
     Grew {
-        /// The object.
+        /// Program or BTF blob that the info is about.
         object: Object,
     },
     /// The answer of the kernel differs from what its interface promises.
     #[error("{call} {object}: {problem}")]
     Answer {
-        /// The call and its command.
+        /// System call with its command, or the name of the interface.
         call: &'static str,
-        /// Object of the call.
+        /// Object that the call was for.
         object: Object,
-        /// Defect of the answer.
+        /// Difference between the answer and the interface, as text for the user.
         problem: String,
     },
     /// A program of bprec could not be loaded or attached.
@@ -66,15 +66,15 @@ pub enum Error {
     UserObject {
         /// Path of the object file.
         path: PathBuf,
-        /// Name of the program, the refusal, and the end of the verifier's log if the verifier rejects it.
+        /// Explanation for the user. If the verifier rejects a program: the program's name and the end of the verifier's log.
         problem: String,
     },
     /// The kernel refused to let bprec trace a program.
     #[error("cannot trace program {id}: {}{}", Errno(*errno), Words(words))]
     Attach {
-        /// The program.
+        /// Id of the program.
         id: u32,
-        /// The kernel's answer.
+        /// Errno of the kernel's answer.
         errno: i32,
         /// Last line of the verifier's log, or the meaning of the errno; may be empty.
         words: String,
@@ -122,12 +122,12 @@ impl Error {
         move |(source, log)| Error::Load { program, source, log }
     }
 
-    /// Maps libbpf's error, without a log of libbpf, to an error about our program `program`.
+    /// Maps libbpf's error to an error about our program `program`, for a call without a log.
     pub(crate) fn libbpf(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
         move |source| Error::Load { program, source, log: String::new() }
     }
 
-    /// Error of bprec's own program `program`, which cannot be used.
+    /// Error about bprec's own program `program`, which cannot be used.
     pub(crate) fn own_program(program: &'static str, problem: impl Into<String>) -> Error {
         Error::Answer { call: "bprec's BPF program", object: Object::Named(program), problem: problem.into() }
     }
@@ -193,8 +193,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Explanation of a refused load: the privilege that is missing, or else the last lines of the log; verifier logs run
-/// to megabytes and their verdict is at the end.
+/// Explanation of a refused load: the missing privilege, else the last lines of the log. Verifier logs run to megabytes; the verdict is at their end.
 struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 
 impl fmt::Display for LoadHint<'_> {

@@ -545,7 +545,7 @@ fn programs_at_hooks_without_a_link_are_found() {
             let btfs = BtfCache::new();
             let snapshot = Program::take(id).unwrap().fetch(&btfs).unwrap();
             let found = attachments(&look_around(&[snapshot], &btfs), id);
-            // Map names are not unique, so the output adds the map's id.
+            // Map names are not unique, so the target also has the map's id.
             let names: Vec<String> = found.iter().map(|it| it.replace(&format!(" map {map_id}"), "")).collect();
             assert_eq!(names, [expected]);
         }

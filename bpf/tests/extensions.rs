@@ -1,5 +1,5 @@
-//! Counting and extensions (freplace): bprec counts extensions, but not programs with a function that is for extensions. The kernel refuses an
-//! extension of a function that is counted. Needs trampolines (fentry, fexit), which not every machine allows.
+//! bprec counts extensions (freplace), but not programs with a placeholder function for extensions: the kernel refuses an extension of a function
+//! that is counted. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;

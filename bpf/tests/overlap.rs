@@ -24,7 +24,7 @@ fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
 
 fn sleeping_runs(test: &str, profiler: &Profiler) {
     const NAME: &str = "sleep_in_the_middle";
-    // Order in which consecutive runs end, and number of runs that exceed the limit on open runs.
+    // Order in which consecutive runs end, and count of runs that exceed the limit on open runs.
     for (order, nesting_overflow) in
         [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
     {
@@ -76,7 +76,7 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
         // The measured time includes the program's own time, and is within the caller's waiting time.
         let inside_ns: u64 = ran.iter().map(Ran::time_ns).sum();
         assert!((inside_ns..=outside_ns).contains(&counted.time_ns), "{order:?}: {counted:?}, {ran:?}");
-        // The bucket of a measured time is that of the program's own time or a later one (up to 25 % longer), because the measured time is longer.
+        // A measured time is longer than the program's own time, by up to 25 %: its bucket is the same or a later one.
         let mut own_ns: Vec<u64> = ran.iter().map(Ran::time_ns).collect();
         own_ns.sort_unstable();
         for (ns, bucket) in own_ns.iter().zip(buckets(&counted)) {
@@ -159,8 +159,8 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     let alone = Request { rounds: 10_000, timer_rounds: 100, ..Request::default() };
     let time_ns = loaded.request("work_until_done", &alone).unwrap().time_ns();
     for run in 0..RUNS {
-        // Each run sets a longer delay, from 1 ns to the time of a run without a timer. The timer thus fires at moments spread from before the first
-        // instruction of `work` to after its last one, unless the kernel runs it late.
+        // Each run sets a longer delay, from 1 ns to the time of a run without a timer. If the kernel runs the timer on time, it fires at moments
+        // spread from before the first instruction of `work` to after its last one.
         let timer_ns = 1 + time_ns * run / RUNS;
         loaded.request("work_until_done", &Request { timer_ns, ..alone }).unwrap();
         // Wait for the timer before the next run sets it again: each run executes `work` twice, once itself and once in the timer. The run before the

@@ -31,7 +31,7 @@ fn runs(object: &Object, cookie: u64) -> u64 {
     value.map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().unwrap()))
 }
 
-/// Computes until the program has made this number of further runs with the cookie; false after a minute.
+/// Computes until the program has made `more` further runs with the cookie; false after a minute.
 fn burn_until(object: &Object, cookie: u64, more: u64) -> bool {
     let wanted = runs(object, cookie) + more;
     let started = Instant::now();

@@ -208,7 +208,7 @@ fn clocks_agree_in_whatever_way_they_are_read() {
             assert_eq!((one[1], two[1]), (counted.time_ns, one[1]), "all events of a group have the same time");
         } else {
             assert_eq!(one[1], counted.time_ns);
-            // The two numbers are from two kernel clocks, one of which is adjusted to wall time.
+            // The two times are from different kernel clocks; one of them is adjusted to wall time.
             let within = counted.time_ns as f64 <= 1.001 * one[0] as f64;
             assert!(within, "the run time is measured while all events count: {counted:?}");
         }
@@ -265,7 +265,7 @@ fn nothing_stays() {
     assert!(gone, "program {id} is still there");
 }
 
-/// Attach types of this process's links to a program; `None` if the kernel does not show the program of a link, like 6.1.
+/// Attach types of this process's links to a program; `None` if the kernel does not show the program of a link (Linux 6.1).
 fn attach_types(target: u32) -> Option<Vec<u32>> {
     let mut types = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {

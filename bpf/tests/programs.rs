@@ -179,7 +179,7 @@ fn run_statistics_count_the_runs_made() {
     assert_eq!(after.recursion_misses, common::kernel_is(5, 12).then_some(0));
 }
 
-/// Number of descriptors of a program in one process, or in all processes, according to fdinfo.
+/// Count of descriptors of a program in one process, or in all processes, according to fdinfo.
 fn descriptors(pid: Option<u32>, id: u32) -> usize {
     let line = format!("prog_id:\t{id}");
     let is_process = |name: &str| pid.map_or_else(|| name.parse::<u32>().is_ok(), |pid| name == pid.to_string());

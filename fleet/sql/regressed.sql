@@ -1,5 +1,5 @@
 -- Time per run of each program, day by day, as a ratio to the same hosts in the same hours of the same weekday of the base days. A base day is
--- compared with the other base days. The ratio of a day is the weighted median over hosts; estimates weigh less the wider their margin.
+-- compared with the other base days. The ratio of a day is the weighted median over hosts; the wider the margin of an estimate, the lower its weight.
 WITH recorded AS (
   SELECT prog_key, name, prog_type, host_id, date, hour_of_week, window_start,
          CASE WHEN date >= '${since}' THEN 1 ELSE 0 END AS is_new,

@@ -1,13 +1,13 @@
 //! Change of a program between base days and the days after, with days as the unit of replication.
 //!
-//! Hosts share releases, traffic and weekdays, so a day is one observation, however many hosts it has. The value of a day is the logarithm of its
-//! ratio to the base days of the same weekday. A base day is compared with the other base days of its weekday. The variance between days is
-//! estimated from all days, and the standard error of the change follows from it and from the number of days.
+//! Hosts share releases, traffic and weekdays, so a day is one observation, for any count of hosts. The value of a day is the logarithm of its ratio
+//! to the base days of the same weekday. A base day is compared with the other base days of its weekday. The variance between days is estimated from
+//! all days; this variance and the count of days give the standard error of the change.
 
 use bprec_report::StudentQuantiles;
 use std::collections::BTreeMap;
 
-/// Number of weekdays.
+/// Days of a week.
 const WEEK: i64 = 7;
 
 /// Value of a day: for a program, the weighted median over hosts; for the whole fleet, the median over programs.
@@ -15,13 +15,13 @@ const WEEK: i64 = 7;
 pub(crate) struct DayValue {
     /// Days since 1970.
     pub(crate) day: i64,
-    /// True after the base days.
+    /// True for a day after the base days.
     pub(crate) is_new: bool,
     /// Logarithm of the ratio to the base days; `None` if no base day of the weekday has the same hosts and hours.
     pub(crate) log_ratio: Option<f64>,
 }
 
-/// Mean change of the logarithm, and its error.
+/// Mean change of the logarithm, with its standard error and degrees of freedom.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Change {
     pub(crate) mean: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Computes the change; `None` with too few days for the variance between days.
+    /// Computes the change; `None` if the days are too few to estimate the variance between days.
     pub(crate) fn of(days: &[DayValue]) -> Option<Change> {
         let mut base_days: BTreeMap<i64, f64> = BTreeMap::new();
         for day in days.iter().filter(|day| !day.is_new) {
@@ -68,19 +68,19 @@ impl Change {
         Some(Change { mean, error, degrees })
     }
 
-    /// Returns true if the confidence interval is beyond `least`, on either side.
+    /// Returns true if the whole confidence interval is above `least` or below `-least`.
     pub(crate) fn exceeds(&self, least: f64, quantiles: &StudentQuantiles) -> bool {
         self.mean.abs() > least + self.margin(quantiles)
     }
 
-    /// Half of the width of the confidence interval.
+    /// Half of the width of the confidence interval; infinite if there is no quantile for the degrees of freedom.
     pub(crate) fn margin(&self, quantiles: &StudentQuantiles) -> f64 {
         quantiles.of(self.degrees).map_or(f64::INFINITY, |quantile| quantile * self.error)
     }
 }
 
-/// Returns the quantiles that limit the false discovery rate of all changes to `rate`, by Benjamini and Hochberg: `k` is the largest number with `k`
-/// of `m` changes significant at the level `rate · k / m`.
+/// Returns the quantiles that limit the false discovery rate of all changes to `rate`, by Benjamini and Hochberg. Their level is `rate · k / m`: `k`
+/// is the highest count for which `k` of all `m` changes are significant at this level.
 pub(crate) fn quantiles(changes: &[Change], least: f64, rate: f64) -> StudentQuantiles {
     let count = changes.len().max(1);
     let mut shown = count;
@@ -94,7 +94,7 @@ pub(crate) fn quantiles(changes: &[Change], least: f64, rate: f64) -> StudentQua
     }
 }
 
-/// Median of the values; the mean of the middle two if their number is even.
+/// Median of the values: the mean of the middle two if their count is even, `None` if there are no values.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -131,12 +131,13 @@ mod tests {
         let change = Change::of(&days).unwrap();
         assert_eq!((change.mean, change.degrees), (0.1, 7.0));
         assert!((change.error - 0.000_3_f64.sqrt()).abs() < 1e-12, "{change:?}");
-        // No change is computed for a weekday without base days, and from a single pair of days, which has no variance.
+        // A weekday without base days gives no change. A single pair of days gives no change, because it has no variance.
         assert_eq!(Change::of(&[day(0, false, 0.0), day(1, true, 0.1)]), None);
         assert_eq!(Change::of(&[day(0, false, 0.0), day(7, true, 0.1)]), None);
     }
 
-    /// Quantiles of six degrees of freedom: 3.707 for a tail of 0.005, if all three changes are significant; 4.70 for a third of it, if one is.
+    /// Quantiles of six degrees of freedom: 3.707 (tail 0.005) if all three changes are significant; 4.70 (tail 0.005 / 3) if one change is
+    /// significant.
     #[test]
     fn the_rate_of_false_discoveries_is_shared_by_those_that_are_shown() {
         let change = |t: f64| Change { mean: t, error: 1.0, degrees: 6.0 };

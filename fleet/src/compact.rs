@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use std::path::Path;
 
-/// Number of batches before and after a compaction.
+/// Counts of batches before and after a compaction.
 #[derive(Debug, Default)]
 pub(crate) struct Compacted {
     pub(crate) before: usize,
@@ -52,7 +52,7 @@ fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
     let engine = DataFusionEngine::open(&part)?;
     let rows = |table: &Table| -> Result<Vec<RecordBatch>> {
         let columns: Vec<&str> = table.schema.fields().iter().map(|field| field.name().as_str()).collect();
-        // Several batches have the same row of a program: one is enough.
+        // Several batches may have the same row of a program; one row is enough.
         let is_prog = table.name == ProgRow::table().name;
         let sql = format!(
             "SELECT {} {} FROM {} ORDER BY {}",

@@ -1,4 +1,4 @@
-//! Identity of a program over hosts, kernels and versions: type, full name and hooks.
+//! Identity of a program across hosts, kernels and versions: type, full name and hooks.
 //!
 //! A hook is an attach point without the parts that differ between hosts. The class of an interface replaces its name. Ids are removed from
 //! cgroup paths, maps, processes, programs and network namespaces. Functions and tracepoints stay. So a program on five physical interfaces has
@@ -8,7 +8,7 @@ use bprec_report::model::Program;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// Separator of the name of an interface and its network namespace.
+/// Separator between the name of an interface and its network namespace.
 const IN_NETWORK: &str = " in ";
 
 /// Prefixes of interface names by class; the first match counts. Container networks name the host's end of a veth pair in various ways.
@@ -112,7 +112,7 @@ fn without_ids(target: &str) -> String {
     text
 }
 
-/// Returns the functions of a probe without addresses, offsets, ids of programs, compiler suffixes and the number of unnamed functions.
+/// Returns the functions of a probe without addresses, offsets, ids of programs, compiler suffixes and the count of unnamed functions.
 fn functions(target: &str) -> String {
     let one = |text: &str| {
         let text = text.split_once(" of program ").map_or(text, |(name, _)| name);

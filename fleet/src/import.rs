@@ -26,19 +26,19 @@ pub(crate) struct ImportOptions {
     /// Threads that read recordings; the default is one per CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Do not confine the import. By default, it cannot execute programs, use the network, or write outside of the lake, where
+    /// Do not confine the import. By default, the import cannot execute programs, use the network, or write outside of the lake, if
     /// the kernel supports this (Landlock, seccomp).
     #[arg(long)]
     no_sandbox: bool,
 }
 
-/// Numbers of recordings and batches of an import.
+/// Counts of recordings and batches of an import.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
     pub(crate) recordings: u64,
     /// Recordings that were already in the lake.
     pub(crate) already_there: u64,
-    /// Recordings that could not be imported; an event names each.
+    /// Recordings that could not be imported; an [`Event`] names each of them.
     pub(crate) refused: u64,
     pub(crate) batches: u64,
 }
@@ -53,7 +53,7 @@ enum Outcome {
 /// Imports recordings in the order of `names`. `report` gets refused recordings and progress.
 ///
 /// # Errors
-/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported, and the others are imported.
+/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported; the import continues with the next recording.
 pub(crate) fn import(
     lake: &Path,
     names: impl Iterator<Item = Result<PathBuf>>,
@@ -124,7 +124,7 @@ fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Outcome> {
     Ok(Outcome::Read(date, content.0, Box::new(rows)))
 }
 
-/// Recordings that the lake has on the days of the imported files. Other days are not read, so an import does not slow down with the age of the lake.
+/// Recordings that the lake has on the days of the imported files. Other days are not read, so imports do not slow down as the lake grows older.
 #[derive(Debug, Default)]
 struct Known {
     /// Ids, which are hashes of the bytes.
@@ -142,7 +142,7 @@ enum Found {
 }
 
 impl Known {
-    /// Reads the recordings of a day, unless it was read before.
+    /// Reads the recordings of a day at the first call for this day.
     fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
         let read = lake.read_day(date)?.to_vec();
         for batch in &read {
@@ -175,7 +175,7 @@ impl Known {
         Some(self.hasher.hash_one((host?, start?)))
     }
 
-    /// Adds a recording by its id and its row of `recording`, unless the lake has it already, in this form or in another.
+    /// Adds a recording by its id and its row of `recording`. A recording that the lake has already, in this or another form, is not added.
     fn insert(&mut self, id: u128, recordings: &[RecordingRow]) -> Found {
         let start =
             recordings.iter().find_map(|row| self.start(row.host_id.as_deref(), row.start_time.map(|start| start.0)));

@@ -10,8 +10,8 @@
 //! day. Renaming a link over `current` commits all tables at once. Until then, no directory that readers list has changed.
 //! A superseded generation is kept for [`HORIZON`], so that queries that have resolved `current` are not disturbed.
 //!
-//! A batch holds recordings of one day, with a file for each table. Its file of `recording` lists the others with sizes and hashes. Queries read no
-//! file that is not listed.
+//! A batch holds recordings of one day, with a file for each table. Its file of `recording` lists its other files with sizes and hashes. Queries skip
+//! files that are not listed.
 
 use crate::rows::{Date, Rows};
 use crate::schema::{
@@ -43,13 +43,13 @@ const COMMIT_KEY: &str = "bprec.commit";
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Range of days that reads no commits.
 pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
-/// Permissions of a new lake. Directories in it get those of `v1`, files the same without execution.
+/// Permissions of the directory `v1` of a new lake. Directories below get the permissions that `v1` has; files get the same without execution.
 const OWNER_ONLY: u32 = 0o700;
 /// Symbolic link to the newest generation.
 pub(crate) const CURRENT: &str = "current";
 const GENERATIONS: &str = "generations";
 const DAYS: &str = "days";
-/// End of the name of a file; before it is the id of the batch.
+/// End of a file name, after the id of the batch.
 const SUFFIX: &str = ".parquet";
 /// Time for which a superseded generation is kept.
 const HORIZON: Duration = Duration::from_secs(3600);
@@ -74,7 +74,7 @@ struct Commit {
 pub(crate) struct Batch {
     pub(crate) date: Date,
     pub(crate) id: String,
-    /// Number of rows of `recording`.
+    /// Count of rows of `recording`.
     pub(crate) recordings: u64,
     commit: Commit,
 }
@@ -85,12 +85,12 @@ pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// `None` for files of `recording`, which list the hashes of the others.
+    /// `None` for a file of `recording`: it lists the hashes of the other files.
     sha256: Option<String>,
 }
 
 impl Committed {
-    /// Compares the hash of the file with the committed one.
+    /// Compares the hash of the file with the committed hash. Files of `recording` have no committed hash and are not checked.
     ///
     /// # Errors
     /// Fails if the hash differs or the file cannot be read.
@@ -147,7 +147,7 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Opens a lake for its only writer, creates a missing one, and removes what no reader needs. No day is read yet.
+    /// Opens a lake as its only writer; creates it if it is missing. Removes files that no reader needs. Reads no commits.
     ///
     /// # Errors
     /// Fails if the lake cannot be created or locked, or has a newer version.
@@ -195,7 +195,7 @@ impl Lake {
         self.states.keys().copied().collect()
     }
 
-    /// Reads the commits of a day, unless they were read before. Returns the batches that were read now.
+    /// Reads the commits of a day at the first call for this day. Returns the batches that this call read.
     ///
     /// # Errors
     /// Fails if a file of `recording` cannot be read.
@@ -220,7 +220,8 @@ impl Lake {
         Ok(&self.batches[first..])
     }
 
-    /// Removes what a killed writer left, generations that were superseded at least `HORIZON` ago, and states of days that only these have.
+    /// Removes files of a killed writer, generations that were superseded at least [`HORIZON`] ago, and states of days that only these generations
+    /// have.
     fn remove_unused(&self) -> Result<()> {
         let (generations, days) = (self.root.join(GENERATIONS), self.root.join(DAYS));
         let found = entries(&generations)?;
@@ -299,7 +300,7 @@ impl Lake {
         Lake { batches, foreign: BTreeSet::new(), ..self.clone() }
     }
 
-    /// Returns the committed number of rows of a file.
+    /// Returns the committed count of rows of a file.
     pub(crate) fn rows_of(&self, batch: &Batch, table: &str) -> u64 {
         batch.commit.files.get(table).map_or(batch.recordings, |listed| listed.rows)
     }
@@ -333,7 +334,7 @@ impl Lake {
         recordings: &[RecordBatch],
         replaced: &BTreeSet<String>,
     ) -> Result<()> {
-        // `batches` must have all batches of the day: the new state gets links to these files only.
+        // `batches` must have all batches of the day: the new state gets links only to the files of these batches.
         self.read_day(date)?;
         let state = format!("{date}.{}", self.generation + 1);
         let directory = self.root.join(DAYS).join(&state);
@@ -458,7 +459,7 @@ fn hash_of(path: &Path) -> std::io::Result<(String, u64)> {
     Ok((hex(&hash.finalize()), bytes))
 }
 
-/// Adds the bytes of a file to a hash, and returns their number.
+/// Adds the bytes of a file to a hash, and returns their count.
 pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> {
     std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
 }
@@ -467,7 +468,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a commit and its number of recordings; `None` if bprec-fleet did not write the file.
+/// Reads a commit and its count of recordings; `None` if bprec-fleet did not write the file.
 fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
     let damaged = || {
         format!(
@@ -503,7 +504,7 @@ fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
     Ok(links.filter_map(state).collect())
 }
 
-/// Refuses a lake that has a newer version beside this one.
+/// Refuses a lake if a newer version exists beside this version.
 fn check_versions(root: &Path) -> Result<()> {
     let versions = root.parent().map(entries).transpose()?.unwrap_or_default();
     let version = |name: &str| name.strip_prefix('v')?.parse::<i32>().ok();

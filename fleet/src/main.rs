@@ -227,7 +227,7 @@ fn import(args: &ImportArgs) -> Result<ExitCode> {
     let done = import::import(&args.out, names, &args.options, |event| match event {
         Event::Refused(error) => complain(&format!("{error:#}")),
         Event::OtherForm(path) => complain(&format!(
-            "{}: the lake has a recording of this host with the same start time: this is another form of it",
+            "{}: the lake has a recording of this host with the same start time: the file is another form of that recording",
             path.display()
         )),
         Event::Progress(done) if is_terminal => complain(&summary(done)),
@@ -286,7 +286,7 @@ fn compact(args: &CompactArgs) -> Result<ExitCode> {
 }
 
 fn expire(args: &ExpireArgs) -> Result<ExitCode> {
-    // Fails for a missing lake, which `open_to_write` would create.
+    // A missing lake is an error here; `open_to_write` would create it.
     Lake::open(&args.lake.lake, lake::NO_DAYS)?;
     let (mut lake, _lock) = Lake::open_to_write(&args.lake.lake)?;
     let first = Date::today().plus_days(1 - args.keep);
@@ -297,7 +297,7 @@ fn expire(args: &ExpireArgs) -> Result<ExitCode> {
 
 /// Prints a message to standard error, without control characters.
 fn complain(text: &str) {
-    // An error of standard error cannot be reported.
+    // A failed write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "bprec-fleet: {}", printable(text));
 }
 

@@ -12,14 +12,14 @@ use std::path::Path;
 
 /// Sections in the order of the page: query, heading, description of the rows.
 const SECTIONS: [(Question, &str, &str); 6] = [
-    (Question::Top, "Programs", "What each program cost on all hosts together."),
+    (Question::Top, "Programs", "Cost of each program on all hosts together."),
     (
         Question::Regressed,
         "Changes",
         "Time per run of each program against the same weekdays of the weeks before; verdicts hold for all programs together at the confidence level.",
     ),
     (Question::Versions, "Versions", "The same programs by version label, tag and kernel."),
-    (Question::Hosts, "Hosts", "What all programs of a host cost."),
+    (Question::Hosts, "Hosts", "Cost of all programs of each host."),
     (Question::Functions, "Functions", "Functions of programs by the weight of their samples."),
     (Question::Counters, "Counters", "Exact and shared counters by processor model."),
 ];

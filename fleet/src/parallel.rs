@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Applies a function to each item. Returns the results in the order of the items. The default for `threads` is one per CPU.
+/// Applies a function to each item. Returns the results in the order of the items. If `threads` is `None`, there is one thread per CPU.
 ///
 /// # Errors
 /// Fails if the function panics.

@@ -56,7 +56,7 @@ pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "n/a".into(),
         Value::Integer(number) => number.to_string(),
-        // Four significant digits, and all digits of the integer part.
+        // Four significant digits, and all digits of the integer part. Below 1: four decimals; below 0.001: an exponent.
         Value::Real(number) => match number.abs() {
             0.0 => "0".into(),
             size if size >= 1000.0 => format!("{number:.0}"),

@@ -10,9 +10,9 @@ use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Default number of base days: four of each weekday.
+/// Default count of base days: four of each weekday.
 const BASE_DAYS: i64 = 28;
-/// Number of newest days of a lake in which `last_days` searches the last complete day and the first day of a canary.
+/// Count of the newest days of a lake in which [`last_days`] searches for the last complete day and the first day of a canary.
 const RECENT_DAYS: usize = 35;
 
 /// Named query.
@@ -33,7 +33,7 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    /// SQL text, the same for all engines, with placeholders such as `${since}`, and the table whose rows `--where` selects.
+    /// SQL text with placeholders such as `${since}`, the same for all engines, and the table that `--where` applies to.
     fn sql(self) -> (&'static str, &'static str) {
         match self {
             Question::Top => (include_str!("../sql/top.sql"), "run_stats"),
@@ -138,8 +138,8 @@ fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer
     regressed::judge(&engine.ask(&sql)?, &scope.regressed, scope.limit)
 }
 
-/// Returns the last and the first of the days that are compared with base days. By default these days are a week, or fewer if less than a week would
-/// be left for base days. With a canary, they begin at the earliest on the first day of the new version.
+/// Returns the last and the first of the days that are compared with base days. By default, these days are a week. They are fewer if less than a week
+/// would be left for base days. With a canary, none of them is before the first day of the new version.
 fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date, Date)> {
     if let (Some(until), Some(since)) = (scope.until, scope.since) {
         return Ok((until, since));
@@ -152,7 +152,7 @@ fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date,
     let lake = Lake::open(path, (recent, last))?;
     let mut recordings: BTreeMap<Date, u64> = BTreeMap::new();
     lake.batches.iter().for_each(|batch| *recordings.entry(batch.date).or_default() += batch.recordings);
-    // Days at the end with few recordings are ignored: they come from hosts whose clocks are ahead.
+    // Days at the end with few recordings are ignored: the clocks of these hosts are ahead.
     let least = recordings.values().max().with_context(none)? / 10;
     let complete = || recordings.iter().rev().find(|(_, count)| **count >= least).map(|(date, _)| *date);
     let until = scope.until.or_else(complete).with_context(none)?;
@@ -166,7 +166,7 @@ fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date,
     Ok((until, week.max(first.unwrap_or(week)).min(until)))
 }
 
-/// A query with its values: days and a number, which need no quotes.
+/// Replaces the placeholders of the days and the limit. These values need no escapes.
 fn filled_in(sql: &str, days: (Date, Date), limit: usize) -> String {
     let values = [("${since}", days.0.to_string()), ("${until}", days.1.to_string()), ("${limit}", limit.to_string())];
     values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value))

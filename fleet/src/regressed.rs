@@ -15,19 +15,19 @@ use std::str::FromStr;
 /// Options of the comparison.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RegressedOptions {
-    /// `regressed`: first base day; the default is four weeks before the last one.
+    /// `regressed`: first base day; by default, there are 28 base days.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_since: Option<Date>,
     /// `regressed`: last base day; the default is the day before `--since`.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) base_until: Option<Date>,
-    /// `regressed`: compare hosts with version label NEW to hosts with OLD on the same days.
+    /// `regressed`: compare hosts with version label NEW to hosts with version label OLD, on the same days.
     #[arg(long, value_name = "OLD..NEW")]
     pub(crate) canary: Option<Canary>,
-    /// `regressed`: least runs of a program on a host and day.
+    /// `regressed`: minimum of runs of a program on a host and day; days with fewer runs are not compared.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) min_runs: u64,
-    /// `regressed`: smallest change worth a verdict.
+    /// `regressed`: smallest change that can have a verdict.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub(crate) min_effect: f64,
     /// `regressed`: confidence level of all verdicts together.
@@ -56,7 +56,8 @@ impl FromStr for Canary {
 }
 
 impl Canary {
-    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version, null (left out) if its version or kernel changed.
+    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version. Null (the host is left out) if the version or kernel
+    /// changed, or the version is another one.
     fn cohort(&self) -> String {
         format!(
             "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
@@ -90,9 +91,9 @@ impl RegressedOptions {
     }
 }
 
-/// Least number of programs for the move of the fleet. With fewer, the move would follow a single program.
+/// Minimum of programs for the move of the fleet. With fewer programs, the move would follow a single program.
 const LEAST_PROGRAMS: usize = 5;
-/// Least number of hosts for the median of a day. With fewer, a single host would decide.
+/// Minimum of hosts for the median of a day. With fewer hosts, a single host would decide.
 const LEAST_HOSTS: i128 = 3;
 const S_PER_DAY: f64 = 86_400.0;
 
@@ -163,13 +164,13 @@ impl Verdict {
 #[derive(Debug, Clone, Default)]
 struct Side {
     days: i128,
-    /// Largest number of hosts on a day.
+    /// Highest count of hosts on a day.
     hosts: i128,
     runs: i128,
     cpu_ns: i128,
     /// Time that the compared runs would take at the time per run of the base days.
     expected_ns: i128,
-    /// Observed time of all hosts; `None` if unknown for a recording.
+    /// Observed time of all hosts; `None` if the time of one recording is unknown.
     observed_ns: Option<i128>,
     capacity_ns: Option<i128>,
     /// Version of the last day.
@@ -230,7 +231,7 @@ struct Program {
 /// A program, or the whole fleet, with its change.
 struct Judged {
     key: [Value; 3],
-    /// Returns the verdict on a significant change, given the mean of its logarithm.
+    /// Function that gives the verdict on a significant change, by the mean of its logarithm.
     shown: fn(f64) -> Verdict,
     old: Side,
     new: Side,

@@ -68,8 +68,8 @@ impl Rows {
     }
 }
 
-/// Returns the id of a recording and its size in bytes. The id is the first half of the SHA-256 of its bytes; for a directory, of the bytes of its
-/// files, sorted by name.
+/// Returns the id of a recording and its size in bytes. The id is the first half of the SHA-256 of its bytes; for a directory, of the bytes and the
+/// length of each file, sorted by name.
 ///
 /// # Errors
 /// Fails if a file cannot be read.
@@ -96,7 +96,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         files.sort();
         return Ok(files);
     }
-    // A pipe can be read only once: not for the hash and again for the rows.
+    // A pipe can be read only once, but an import reads the input several times.
     ensure!(
         kind.is_file(),
         "{}: is neither a file nor a directory; save the recording to a file first",
@@ -108,7 +108,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 /// Reads a recording. Returns its day and its rows.
 ///
 /// # Errors
-/// Fails if the recording cannot be read, is unfinished, has no date or one in the future, or has a number above 2^63 - 1.
+/// Fails if the recording cannot be read, is unfinished, has no date, has a date in the future, or has a number above 2^63 - 1.
 pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts) -> Result<(Date, Rows)> {
     let input = Input::open(path)?;
     let session = Session::open(&input)?;
@@ -367,7 +367,7 @@ impl<'r> Converter<'r> {
         Ok(())
     }
 
-    /// Adds readings of all counters except run statistics, which are in `run_stats`.
+    /// Adds the readings of all counters. Run statistics are left out, because they are in `run_stats`.
     fn counters(&mut self, report: &bprec_report::CountersReport) -> Result<()> {
         for row in report.totals.iter().filter(|row| row.source != CounterSource::Stats) {
             let Some(totals) = row.counts.value() else { continue };
@@ -433,7 +433,7 @@ impl ProgramTexts {
 /// Converts a number for a table.
 ///
 /// # Errors
-/// Fails if the number does not fit.
+/// Fails if the number is above 2^63 - 1.
 fn signed(value: u64) -> Result<i64> {
     i64::try_from(value).with_context(|| format!("{value} does not fit into 63 bits"))
 }
@@ -458,7 +458,7 @@ impl Date {
         Date { days: self.days + days }
     }
 
-    /// Returns the number of days from `since` to this day.
+    /// Returns the count of days from `since` to this day.
     pub(crate) fn days_since(self, since: Date) -> i64 {
         self.days - since.days
     }

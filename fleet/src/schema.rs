@@ -286,7 +286,7 @@ table! {
     }
 }
 
-/// All tables except `recording`, whose files are the commits.
+/// All tables but `recording`. The files of `recording` are the commits.
 pub(crate) fn fact_tables() -> [Table; 5] {
     [ProgRow::table(), RunStatsRow::table(), EventRow::table(), SampleRow::table(), CounterRow::table()]
 }

@@ -1,4 +1,4 @@
-//! Verification: every file of a lake is the one that was committed, and its rows are consistent.
+//! Verification: every file of a lake is as it was committed, and the rows are consistent.
 
 use crate::answer::Value;
 use crate::engine::{DataFusionEngine, Engine};

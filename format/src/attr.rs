@@ -4,9 +4,9 @@
 //! (`VER9`); bytes that an older writer did not know are zero. Flag bit fields are stored from the least significant
 //! bit on little-endian machines and from the most significant one on big-endian machines.
 //!
-//! A kernel accepts an attr longer than its own layout only if the extra bytes are zero; perf rejects a longer attr.
-//! Writers therefore use the smallest size that holds all fields set. Kernel versions that introduced the sizes: 2.6.31
-//! (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104), 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
+//! perf rejects an attr that is longer than its own layout; a kernel accepts such an attr only if the extra bytes are zero. Writers therefore use the
+//! smallest size that holds all non-zero fields. Kernel versions that introduced the sizes: 2.6.31 (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104),
+//! 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
 
 use crate::layout::{Codec, Padded, Plain, layout};
 use crate::{Endian, Error, Reader, Result, Writer};
@@ -17,7 +17,7 @@ pub const ATTR_SIZE_MAX: usize = 144;
 /// Attr sizes that have a name in the kernel, in bytes, smallest first: `PERF_ATTR_SIZE_VER0` … `VER9`.
 pub const ATTR_SIZES: [u32; 10] = [64, 72, 80, 96, 104, 112, 120, 128, 136, 144];
 
-/// Values of `perf_event_attr.type` that the ABI fixes; other numbers belong to PMUs, which sysfs lists.
+/// Values of `perf_event_attr.type` that the ABI fixes. All other values belong to PMUs; sysfs lists them.
 pub mod event_type {
     /// Generalised hardware event (`PERF_TYPE_HARDWARE`).
     pub const HARDWARE: u32 = 0;
@@ -41,8 +41,7 @@ pub mod software {
     pub const TASK_CLOCK: u64 = 1;
     /// Never fires; carries side-band records.
     pub const DUMMY: u64 = 9;
-    /// Event of the samples that `bpf_perf_event_output` writes; perf also uses such samples for payloads of other
-    /// tools.
+    /// Samples hold bytes that `bpf_perf_event_output` writes. perf also stores payloads of other tools in such samples.
     pub const BPF_OUTPUT: u64 = 10;
 }
 
@@ -115,7 +114,7 @@ bits! {
         CPU = 7;
         /// Period that this sample stands for.
         PERIOD = 8;
-        /// Id of the event instance; a child event has its own.
+        /// Id of the event instance; a child event has an id of its own.
         STREAM_ID = 9;
         /// Raw bytes: tracepoint fields or bpf-output.
         RAW = 10;
@@ -157,11 +156,11 @@ bits! {
         TOTAL_TIME_ENABLED = 0;
         /// Time counting, ns.
         TOTAL_TIME_RUNNING = 1;
-        /// Event id with each value.
+        /// The event id follows each value.
         ID = 2;
-        /// All members of the group.
+        /// Values of all members of the group.
         GROUP = 3;
-        /// Lost samples (since 6.0).
+        /// Count of lost samples (since 6.0).
         LOST = 4;
     }
 }
@@ -173,29 +172,29 @@ bits! {
         DISABLED = 0;
         /// Child tasks inherit the event.
         INHERIT = 1;
-        /// Must always be on the PMU.
+        /// The event must always be on the PMU.
         PINNED = 2;
-        /// Only group on the PMU.
+        /// The group must be alone on the PMU.
         EXCLUSIVE = 3;
-        /// Not in user mode.
+        /// Does not count in user mode.
         EXCLUDE_USER = 4;
-        /// Not in kernel mode.
+        /// Does not count in kernel mode.
         EXCLUDE_KERNEL = 5;
-        /// Not in hypervisor mode.
+        /// Does not count in hypervisor mode.
         EXCLUDE_HV = 6;
-        /// Not when idle.
+        /// Does not count while the CPU is idle.
         EXCLUDE_IDLE = 7;
-        /// MMAP records.
+        /// Writes MMAP records.
         MMAP = 8;
-        /// COMM records.
+        /// Writes COMM records.
         COMM = 9;
         /// `sample_period` is a frequency.
         FREQ = 10;
-        /// Per-task counts.
+        /// Inherited events have a count per task.
         INHERIT_STAT = 11;
         /// Enabled by exec.
         ENABLE_ON_EXEC = 12;
-        /// FORK and EXIT records.
+        /// Writes FORK and EXIT records.
         TASK = 13;
         /// `wakeup` counts bytes.
         WATERMARK = 14;
@@ -203,9 +202,9 @@ bits! {
         MMAP_DATA = 17;
         /// Trailer on all other records (since 2.6.38).
         SAMPLE_ID_ALL = 18;
-        /// Not in the host (since 3.2).
+        /// Does not count in the host (since 3.2).
         EXCLUDE_HOST = 19;
-        /// Not in guests (since 3.2).
+        /// Does not count in guests (since 3.2).
         EXCLUDE_GUEST = 20;
         /// No kernel part in call chains (since 3.7).
         EXCLUDE_CALLCHAIN_KERNEL = 21;
@@ -213,7 +212,7 @@ bits! {
         EXCLUDE_CALLCHAIN_USER = 22;
         /// MMAP2 instead of MMAP (since 3.12).
         MMAP2 = 23;
-        /// Flag execs in COMM records (since 3.16).
+        /// COMM records of an exec have a flag (since 3.16).
         COMM_EXEC = 24;
         /// `clockid` is valid (since 4.1).
         USE_CLOCKID = 25;
@@ -327,7 +326,7 @@ layout! {
 
 const _: () = assert!(<Plain as Codec<'_, EventAttr>>::MIN_BYTES == ATTR_SIZE_MAX);
 
-/// C bit fields, which start at the least significant bit on little-endian machines and at the most significant one on big-endian machines.
+/// C bit fields: they start at the least significant bit on little-endian machines, and at the most significant bit on big-endian machines.
 struct BitFields;
 
 impl<'a> Codec<'a, AttrFlags> for BitFields {
@@ -361,7 +360,7 @@ impl EventAttr {
     /// A `size` of 0 means 64. Bytes beyond [`ATTR_SIZE_MAX`] are ignored.
     ///
     /// # Errors
-    /// Fails if `bytes` are fewer than `size`, or `size` is between 1 and 63.
+    /// Fails if `bytes` are shorter than `size`, or `size` is between 1 and 63.
     pub fn parse(bytes: &[u8], offset: u64, endian: Endian) -> Result<EventAttr> {
         let size = match endian.u32_at(bytes, 4) {
             None => return Err(Error::truncated(offset, "perf_event_attr", 64, bytes.len() as u64)),
@@ -381,8 +380,7 @@ impl EventAttr {
         Ok(EventAttr { size, ..attr })
     }
 
-    /// Appends the attr in `size` bytes, at least 64; fields beyond `size` are not written, bytes beyond the known
-    /// layout are zero.
+    /// Appends the attr in `size` bytes, at least 64. Fields beyond `size` are not written. Bytes beyond the known layout are zero.
     pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
         let start = out.len();
         let size = self.size.max(ATTR_SIZES[0]);
@@ -390,8 +388,8 @@ impl EventAttr {
         out.resize(start + size as usize, 0);
     }
 
-    /// Returns the smallest of [`ATTR_SIZES`] that holds every non-zero field. A reader whose layout is shorter than
-    /// the attr rejects the file, so writers use this size.
+    /// Returns the smallest of [`ATTR_SIZES`] that holds every non-zero field. Writers use this size, because a reader with a shorter layout than the
+    /// attr rejects the file.
     pub fn smallest_size(&self) -> u32 {
         let mut bytes = Vec::with_capacity(ATTR_SIZE_MAX);
         EventAttr { size: ATTR_SIZE_MAX as u32, ..self.clone() }.encode(&mut bytes, Endian::Little);

@@ -25,7 +25,7 @@ pub struct Chunk<'a> {
 pub enum Origin {
     /// Bytes of the input, unchanged.
     Input,
-    /// Bytes of a stream, without the large data that follows some records outside of their sizes: this data was skipped.
+    /// Bytes of a stream. Large data that follows some records and is not part of their size was skipped.
     InputWithoutOutside,
     /// Compressed records.
     Decompressed,
@@ -54,14 +54,14 @@ impl<'a> Chunk<'a> {
 pub(crate) struct Run {
     /// Bytes of the run.
     pub(crate) len: usize,
-    /// Slice of a zstd stream, if the run ends with a compressed record.
+    /// Range of the zstd bytes in `bytes`, if the run ends with a compressed record.
     pub(crate) compressed: Option<Range<usize>>,
     /// Damage that ends the run.
     pub(crate) error: Option<Error>,
 }
 
-/// Finds the first run in `bytes`, which lie at `offset`. The run ends before an incomplete record, and before a record
-/// with more than `outside_max` bytes outside its size.
+/// Finds the first run in `bytes`, which lie at `offset`. The run ends before an incomplete record, and before a record that is followed by more than
+/// `outside_max` bytes of data outside its size.
 pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: u64) -> Run {
     let mut run = Run { len: 0, compressed: None, error: None };
     while run.len < RUN_BYTES {
@@ -97,8 +97,8 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: 
     run
 }
 
-/// Range of the zstd bytes of a compressed record that starts at `start`; a length in COMPRESSED2 that exceeds the record is
-/// cut.
+/// Range of the zstd bytes of a compressed record that starts at `start`. If the length in a COMPRESSED2 record exceeds the record, the range ends
+/// with the record.
 fn compressed_range(record: &Record<'_>, start: usize, endian: Endian) -> Range<usize> {
     let end = start + record.bytes.len();
     if record.kind == RecordType::COMPRESSED {
@@ -131,7 +131,7 @@ impl<'a> Chunks<'a> {
         Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None, damage: Vec::new().into_iter() }
     }
 
-    /// Skips these damaged ranges: ascending offsets in the input, between which all records are whole
+    /// Skips these damaged ranges of offsets in the input. The ranges must ascend, and all records between them must be whole
     /// ([`Resync::damage`](crate::Resync::damage)).
     #[must_use]
     pub fn around(self, damage: Vec<Range<u64>>) -> Chunks<'a> {

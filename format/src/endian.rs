@@ -26,8 +26,8 @@ impl Endian {
     }
 }
 
-/// Swaps the bytes of a value. Nearly all recordings have the byte order of this machine and need no swap. For these, a
-/// branch around this call costs less than a swap whose result is not used.
+/// Swaps the bytes of a value. Nearly all recordings have the byte order of this machine and need no swap. For these, a branch around this call costs
+/// less than an unconditional swap with an unused result.
 #[cold]
 #[inline(never)]
 fn swapped(value: u64) -> u64 {
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         self.base + self.at as u64
     }
 
-    /// Bytes not read yet.
+    /// Count of bytes that are not yet read.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         self.endian
     }
 
-    /// Number of bytes in the buffer, including bytes from before this writer.
+    /// Length of the buffer in bytes, including bytes from before this writer.
     pub fn position(&self) -> usize {
         self.out.len()
     }

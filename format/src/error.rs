@@ -1,4 +1,4 @@
-//! Errors in bytes, with their offset.
+//! Errors in the bytes of an input, with their offset.
 
 /// A structural error in a recording: its place, the structure being read, and the problem.
 ///
@@ -14,7 +14,7 @@ pub struct Error {
     pub offset: u64,
     /// The field or structure being read, in the format's own terms ("attr.size", "bpf_prog_info 3").
     pub what: &'static str,
-    /// Expected and found values.
+    /// Problem, with the expected and the found value.
     pub problem: Problem,
 }
 
@@ -30,7 +30,7 @@ pub enum Problem {
         /// Bytes that are available.
         available: u64,
     },
-    /// A value outside what the format allows.
+    /// A value that the format does not allow.
     #[error("the value is {found:#x}, expected {expected}")]
     Value {
         /// The value found.
@@ -47,12 +47,12 @@ pub enum Problem {
 }
 
 impl Error {
-    /// Error for `what` at `offset`, which needs `needed` bytes and has `available`.
+    /// Error for `what` at `offset`: it needs `needed` bytes, but only `available` bytes are left.
     pub fn truncated(offset: u64, what: &'static str, needed: u64, available: u64) -> Error {
         Error { offset, what, problem: Problem::Truncated { needed, available } }
     }
 
-    /// Error for `what` at `offset`, which holds the forbidden value `found`.
+    /// Error for `what` at `offset`: it has the value `found`, but `expected` was expected.
     pub fn value(offset: u64, what: &'static str, found: u64, expected: &'static str) -> Error {
         Error { offset, what, problem: Problem::Value { found, expected } }
     }

@@ -39,7 +39,7 @@ const CACHE_OPS: [(&str, &str); 3] = [("load", "loads"), ("store", "stores"), ("
 
 /// The name of a generalised hardware event or a software event; `None` for other types and for numbers without a name.
 pub fn kernel_event_name(kind: u32, config: u64) -> Option<&'static str> {
-    // The upper half of a hardware event's config is a PMU's type on hybrid machines.
+    // On hybrid machines, the upper half of a hardware event's config is the type of a PMU.
     let number = (config & 0xffff_ffff) as usize;
     match kind {
         event_type::HARDWARE => HARDWARE.get(number).copied(),
@@ -72,9 +72,8 @@ impl EventAttr {
         format!("mem:{:#x}:{letters}", self.config1)
     }
 
-    /// Modifiers of the event as perf prints them: `:u`, `:ppH`. `H` and `G` stand for host and guests that are not
-    /// excluded. They are printed if the host is excluded. Otherwise they are printed if guests are excluded and a mode
-    /// is excluded or `precise_ip` is set, or if neither guests nor a mode is excluded and `precise_ip` is 0.
+    /// Modifiers of the event as perf prints them: `:u`, `:ppH`. `H` (host) and `G` (guests) are printed, if not excluded, when the host is excluded
+    /// or EXCLUDE_GUEST is not at its default. The default excludes guests only if no mode is excluded and `precise_ip` is 0.
     fn modifiers(&self) -> String {
         let has = |flag| self.flags.contains(flag);
         let mut letters = String::new();

@@ -101,8 +101,7 @@ impl Events {
         Ok(())
     }
 
-    /// Enters new ids into the table. If the table grows, to twice its size and up to the limit, all ids are entered
-    /// again.
+    /// Enters new ids into the table. The table has at least two slots per id, up to the limit. If it grows, all ids are entered again.
     fn place_ids(&mut self, new: &[u64]) {
         let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
         if places > self.quick.len() {
@@ -138,8 +137,8 @@ impl Events {
         }
     }
 
-    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer.
-    /// Returns the first event if the input has only one event, or if the id is 0 (synthesized records). `None` for an
+    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer. Returns the first event if the
+    /// input has only one event, if the record is not a sample and has no id in a trailer, or if that id is 0 (synthesized records). `None` for an
     /// unknown id.
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {

@@ -22,7 +22,7 @@ pub const FILE_HEADER_BYTES: usize = 104;
 pub const PIPE_HEADER_BYTES: usize = 16;
 /// Bytes of the smallest attr and the section of its ids.
 const ATTR_ENTRY_MIN_BYTES: usize = 64 + 16;
-/// Number of feature bits in the header.
+/// Count of feature bits in the header.
 const FEATURE_BITS: u32 = 256;
 /// Feature bit that every writer sets (HOSTNAME).
 const HOSTNAME_BIT: u32 = 3;
@@ -33,7 +33,7 @@ layout! {
     pub struct Section {
         /// Offset of the first byte.
         pub offset: u64,
-        /// Number of bytes.
+        /// Length in bytes.
         pub size: u64,
     }
 
@@ -169,9 +169,9 @@ impl<'a> File<'a> {
         let mut problems = Vec::new();
         let events = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
         let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
-        // A killed writer leaves records up to the end of the file, and no features. Its header has no feature bits and
-        // an old end of the data section, or, from perf, feature bits and a data size of 0. A finished file may have no
-        // features either, but its data section ends at the end of the file.
+        // A killed writer leaves records up to the end of the file, and no features. perf leaves a header with feature bits and a data size of 0;
+        // other writers leave a header without feature bits and with an old data size. A finished file can also lack features, but its data section
+        // ends at the end of the file.
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
         let unfinished = data.size == 0 || (is_featureless && data.end() != Some(end));
         let features = Vec::new();
@@ -249,8 +249,8 @@ impl<'a> File<'a> {
         Some((section.clip(self.bytes).0, section.offset))
     }
 
-    /// Number of zero bytes between the table of features and the first section. perf leaves such bytes if it reserves
-    /// entries of the table for features that it then cannot write. 0 if one of the bytes is not zero.
+    /// Length of the zeros between the table of features and the first section. perf leaves such zeros if it reserves entries of the table for
+    /// features that it then cannot write. 0 if one of these bytes is not zero.
     pub(crate) fn unused_table_bytes(&self) -> u64 {
         let first = self.features.iter().map(|(_, section)| section.offset).min();
         let table_end = self.data.end().and_then(|end| end.checked_add(self.features.len() as u64 * 16));
@@ -293,8 +293,8 @@ impl<'a> File<'a> {
 
 /// Set bits of the feature bitmap, ascending.
 ///
-/// The bitmap was an array of `unsigned long`, so 32-bit big-endian writers have the halves of each 64-bit word
-/// swapped. As every such writer sets HOSTNAME, this bit shows the order.
+/// The bitmap was an array of `unsigned long`. In files of 32-bit big-endian writers, the halves of each 64-bit word are therefore swapped. Every
+/// such writer sets HOSTNAME, so this bit shows the order.
 fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
     let endian = r.endian();
     let words = Words::new(r.take(FEATURE_BITS as usize / 8, "features")?, endian);
@@ -330,7 +330,7 @@ fn parse_attrs(
         _ => attr_entries(table, section.offset, endian, None, bytes.len() as u64)?,
     };
     if entries.is_empty() {
-        return Err(Error::other(24, "attrs section", "no event"));
+        return Err(Error::other(24, "attrs section", "the file has no event"));
     }
     let mut attrs = Vec::with_capacity(entries.len());
     // Id arrays do not overlap, so their total is not longer than the input.
@@ -433,7 +433,7 @@ impl FileLayout {
     /// Layout of an existing file; `bytes` must hold its header.
     ///
     /// # Errors
-    /// Fails if the bytes are not the header of a file, or the header has no feature bits.
+    /// Fails if the bytes are not the header of a file, or the header has no bitmap of features.
     pub fn of_header(bytes: &[u8]) -> Result<FileLayout> {
         let (r, header) = FileHeader::read(bytes)?;
         if header.size != FILE_HEADER_BYTES as u64 {

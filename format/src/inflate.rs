@@ -1,12 +1,12 @@
 //! The zstd stream that COMPRESSED and COMPRESSED2 records carry in slices.
 //!
-//! A writer has one endless stream: a zstd frame spans several slices, and the unpacked bytes of a slice may end inside a
-//! record. The incomplete record is kept for the next slice, so only whole records are returned.
+//! All slices of a recording form one stream: a zstd frame spans several slices, and the unpacked bytes of a slice may end inside a record. An
+//! incomplete record waits for the next slice, so only whole records are returned.
 
 use crate::{Availability, Endian, Error, Record, Result};
 
-/// Limit on the bytes that one compressed record unpacks to. Its compressed bytes are less than 64 KiB, and the records
-/// in it differ at least in their times: no real recording reaches 512 times that size.
+/// Limit on the bytes that one compressed record unpacks to: 512 times the size limit of a record, 64 KiB. No real recording compresses so well,
+/// because its records differ at least in their times.
 #[cfg(feature = "zstd")]
 const UNPACKED_LIMIT_BYTES: u64 = 32 << 20;
 
@@ -30,7 +30,7 @@ const WINDOW_LOG_MAX: u32 = 27;
 pub(crate) struct Inflate {
     #[cfg(feature = "zstd")]
     decoder: Option<zstd::stream::raw::Decoder<'static>>,
-    /// Unpacked bytes up to `filled`; the bytes up to `used` were returned.
+    /// Unpacked bytes: valid up to `filled`, already returned up to `used`.
     buffer: Vec<u8>,
     filled: usize,
     used: usize,
@@ -116,7 +116,7 @@ impl Inflate {
         ))
     }
 
-    /// Number of bytes, in the buffer, of the whole records that were not returned yet.
+    /// Length in bytes of the whole records in the buffer that were not yet returned.
     fn whole_records(&self, offset: u64, endian: Endian) -> Result<usize> {
         let bytes = self.buffer.get(self.used..self.filled).unwrap_or_default();
         let mut len = 0;

@@ -1,5 +1,5 @@
-//! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes it.
-//! Reading, writing, the names of fields in errors and the secrets in them follow from the table.
+//! Layouts as tables: a struct lists its fields in the order of their bytes, each with the codec that reads and writes the field. The table also
+//! gives the names of fields in errors, and the secret fields.
 
 mod text;
 
@@ -9,8 +9,8 @@ use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
-    /// Fewest bytes that a value takes. A list checks with this number that the remaining bytes suffice for its count,
-    /// before it allocates memory.
+    /// Minimum length of an encoded value. Before a list allocates memory, it checks that the remaining bytes suffice for as many values as its count
+    /// says.
     const MIN_BYTES: usize;
 
     /// Appends a value.
@@ -29,7 +29,7 @@ pub(crate) trait Codec<'a, T> {
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
 }
 
-/// Kind of secret that a text is. Redaction chooses the replacement by the kind.
+/// Kind of a secret text. Redaction chooses the replacement by the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Secret {
@@ -37,7 +37,7 @@ pub enum Secret {
     Comm,
     /// Path of a cgroup.
     Cgroup,
-    /// Name of a task, or path of a cgroup, which starts with `/`.
+    /// Name of a task, or path of a cgroup. The path of a cgroup starts with `/`.
     CommOrCgroup,
     /// Path of a file.
     Path,
@@ -45,9 +45,9 @@ pub enum Secret {
     Mapping,
     /// Target of the recording: CPU and task numbers, or the words of a command.
     Target,
-    /// Source of counts: one of three words, unless another program wrote it.
+    /// Source of counts: one of three words if bprec wrote it, else any text.
     Tier,
-    /// Name of an event, which may hold paths and filters.
+    /// Name of an event; it may contain paths and filters.
     Event,
     /// Id of the machine.
     Machine,
@@ -61,7 +61,7 @@ pub enum Secret {
     Map,
     /// Name of a kernel function or of a BPF program's code.
     Symbol,
-    /// A message of the recorder, which may name anything.
+    /// A message of the recorder; it may contain any name.
     Message,
 }
 
@@ -237,7 +237,7 @@ where
         (0..count).map(|_| C::get(r, what)).collect()
     }
 
-    /// Every element takes at least one byte, so the length of the input limits the work. The count allocates nothing.
+    /// A damaged count does no harm: every element takes at least one byte, so the input limits the work, and no memory is allocated by the count.
     fn get_partial(r: &mut Reader<'a>, what: &'static str, problem: &mut Option<Error>) -> Result<Vec<T>> {
         let count: N = Plain::get(r, what)?;
         let mut items = Vec::new();
@@ -430,7 +430,7 @@ impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
     }
 }
 
-/// Returns the number of bytes of an encoded value. The contents of `scratch` are overwritten.
+/// Length of the encoded value in bytes. Overwrites `scratch`.
 pub(crate) fn bytes_of<'a, T, C: Codec<'a, T>>(value: &T, scratch: &mut Vec<u8>) -> usize {
     scratch.clear();
     C::put(value, &mut Writer::new(scratch, Endian::Little));

@@ -2,8 +2,8 @@
 //!
 //! Readers borrow from the bytes of the caller; writers append to a buffer. All of them support both byte orders.
 //!
-//! The crate does not know files or the operating system, and contains no `unsafe`. Errors say where a recording is damaged
-//! and how; what can be read in spite of the damage is returned.
+//! The crate does not know files or the operating system, and contains no `unsafe`. Errors state the place and the kind of damage. Data that is
+//! readable in spite of the damage is returned.
 #![forbid(unsafe_code)]
 
 mod attr;

@@ -1,5 +1,5 @@
-//! Description of a recording: events, their names, feature sections. A file has most of the description in the header
-//! and after the records; a stream has it in records. Some parts are records in both.
+//! Description of a recording: events, their names, feature sections. A file has most of the description in the header and after the records; a
+//! stream has all of it in records. A few parts, such as EVENT_UPDATE, are records in a file, too.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
 /// Limit on the events of a recording, the same as in perf.
 const EVENTS_LIMIT: usize = 1 << 16;
 
-/// Description of a recording that decoding its records needs. It is complete from the start for a file, and grows for a
-/// stream: pass each record to [`Metadata::absorb`] before decoding it.
+/// Description of a recording, needed to decode its records. The description of a file is complete from the start. That of a stream grows: pass each
+/// record to [`Metadata::absorb`] before decoding it.
 #[derive(Debug, Clone)]
 pub struct Metadata<'a> {
     endian: Endian,
@@ -89,7 +89,7 @@ impl<'a> Metadata<'a> {
         self.is_stream
     }
 
-    /// Number of zero bytes after the file's table of features.
+    /// Length of the zeros after the file's table of features.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.unused_bytes
     }
@@ -131,7 +131,7 @@ impl<'a> Metadata<'a> {
         &self.sections
     }
 
-    /// Sections of one feature. A stream may have several complete ones, for example one per BPF program.
+    /// Sections of one feature. A stream may have several complete sections, for example one per BPF program.
     pub fn feature(&self, feature: Feature) -> impl Iterator<Item = &FeatureSection<'a>> {
         self.sections.iter().filter(move |section| section.feature == feature)
     }
@@ -176,7 +176,7 @@ impl<'a> Metadata<'a> {
             }
             UserPayload::BuildId(_) => self.add_section(Feature::BUILD_ID, record.offset, record.bytes),
             UserPayload::Feature(feature) => {
-                // The last record has a number beyond the last feature, and no bytes.
+                // The last HEADER_FEATURE record has a number beyond the last feature, and no bytes.
                 let bit = u8::try_from(feature.feature).ok().filter(|_| !feature.bytes.is_empty());
                 if let Some(bit) = bit {
                     self.add_section(Feature(bit), record.offset + 16, feature.bytes);

@@ -3,9 +3,10 @@
 //! The records of each ring buffer are in the order of their times; a recording holds parts of the ring buffers in
 //! turn. A FINISHED_ROUND record means that the recorder has read every ring once since the last FINISHED_ROUND: no
 //! later record is older than the newest record in front of the *previous* FINISHED_ROUND, and all records up to that
-//! time are ready. Without FINISHED_ROUND, records wait for the end of the input. Waiting records of a stream that
-//! arrives in pieces, and waiting unpacked records, are kept in memory: above 12 MiB or 200,000 of them, the older half
-//! of all waiting records is ready at once. A record that is older than the last returned one is counted as late.
+//! time are ready. Without FINISHED_ROUND, records wait for the end of the input.
+//!
+//! Waiting records are kept in memory if they were unpacked, or if they belong to a stream that arrives in pieces. If the kept records exceed 12 MiB
+//! or a count of 200,000, the older half of all waiting records is ready at once. A record that is older than a returned record is counted as late.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::{Endian, Record, Result};
 
 /// Limit on the bytes of waiting records that are kept in memory. Of records in mapped files, only offsets are kept.
 const KEPT_BYTES: usize = 12 << 20;
-/// Limit on the number of waiting records that are kept in memory.
+/// Limit on the count of waiting records that are kept in memory.
 const KEPT_RECORDS: usize = 200_000;
 
 /// Place of a record that waits or is ready.
@@ -78,7 +79,7 @@ impl OrderedRun<'_> {
 #[derive(Debug, Default)]
 pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
-    /// Waiting records: sorted up to the last round, records after it in the order of the input.
+    /// Waiting records. Records up to the last round are sorted; later records are in the order of the input.
     waiting: Vec<OrderedRecord>,
     /// Records to return.
     ready: Vec<OrderedRecord>,
@@ -100,12 +101,12 @@ impl<'a> TimeOrder<'a> {
         self.files = files.into();
     }
 
-    /// Number of records that were older than a record returned before.
+    /// Count of records that were added after a newer record had become ready.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Adds a record with a time. `file` is the index of the mapped file that holds it; with `None` its bytes are copied.
+    /// Adds a record with a time. `file` is the index of the mapped file that holds the record; if it is `None`, the record is copied.
     pub fn push(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         if time_ns < self.out_ns {
             self.late += 1;
@@ -119,7 +120,7 @@ impl<'a> TimeOrder<'a> {
         self.waiting.push(entry);
     }
 
-    /// Adds a record without a time, which is ready at once.
+    /// Adds a record without a time. The record is ready at once.
     pub fn pass(&mut self, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         let entry = self.entry(0, record, event, file);
         self.ready.push(entry);
@@ -182,7 +183,7 @@ impl<'a> TimeOrder<'a> {
         }
     }
 
-    /// Number of records that are ready.
+    /// Count of records that are ready.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }

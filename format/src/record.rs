@@ -67,7 +67,7 @@ record_types! {
     HEADER_ATTR = 64;
     /// Name of an event (deprecated).
     HEADER_EVENT_TYPE = 65;
-    /// Tracepoint formats, which follow the record, outside its size.
+    /// Tracepoint formats. They follow the record, outside its size.
     HEADER_TRACING_DATA = 66;
     /// Build id of a file.
     HEADER_BUILD_ID = 67;
@@ -77,7 +77,7 @@ record_types! {
     ID_INDEX = 69;
     /// Parameters for decoding AUX data.
     AUXTRACE_INFO = 70;
-    /// AUX data, which follows the record, outside its size.
+    /// AUX data. It follows the record, outside its size.
     AUXTRACE = 71;
     /// A failure while decoding AUX data.
     AUXTRACE_ERROR = 72;
@@ -184,7 +184,7 @@ pub mod misc {
 
 /// Bytes of the header of a record: `type u32`, `misc u16`, `size u16`.
 pub const RECORD_HEADER_BYTES: usize = 8;
-/// Size of a HEADER_TRACING_DATA record with its formats outside, after the record.
+/// Size of a HEADER_TRACING_DATA record if its formats lie after the record.
 const TRACING_DATA_RECORD_BYTES: usize = 16;
 
 /// Result of reading bytes that arrive in pieces.
@@ -276,12 +276,12 @@ impl<'a> Record<'a> {
         &self.bytes[RECORD_HEADER_BYTES..]
     }
 
-    /// Offset of the payload in the input.
+    /// Offset in the input of the first byte after the header.
     pub fn body_offset(&self) -> u64 {
         self.offset + RECORD_HEADER_BYTES as u64
     }
 
-    /// Bytes of the record and of the data after it.
+    /// Length of the record and of the data after it.
     #[inline]
     pub fn total_bytes(&self) -> usize {
         self.bytes.len() + self.outside.len()
@@ -293,7 +293,7 @@ impl<'a> Record<'a> {
         matches!(self.kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA)
     }
 
-    /// Bytes of data after the record, by the length in the record.
+    /// Length of the data after the record, as the record states it; 0 if there is none.
     ///
     /// # Errors
     /// Fails if the record is too short to hold this length.

@@ -57,8 +57,8 @@ impl<'a> Recording<'a> {
         RecordReader::new(self, false)
     }
 
-    /// Records in the order of their times. A record without a time keeps its place in the input. Memory is limited if the
-    /// recording has FINISHED_ROUND records, as those of perf and bprec do; otherwise sorting takes 40 bytes per record.
+    /// Records in the order of their times. A record without a time keeps its place in the input. Memory is limited if the recording has
+    /// FINISHED_ROUND records, like those of perf and bprec. Without them, sorting takes at least 32 bytes per record.
     pub fn records_by_time(self) -> RecordReader<'a> {
         RecordReader::new(self, true)
     }
@@ -112,7 +112,7 @@ impl<'r> Item<'r> {
             return Err(Error::other(
                 self.record.offset,
                 "record",
-                "the recording does not describe the event of the sample",
+                "the recording does not describe the event of the record",
             ));
         };
         if self.record.kind == RecordType::SAMPLE {
@@ -248,8 +248,8 @@ impl<'a> RecordReader<'a> {
 }
 
 impl Events {
-    /// Time by which a record is sorted, ns; `None` for a record that keeps its place. Without `sample_id_all`, all records keep
-    /// the order of the input. Records that a tool synthesized have time 0: they describe the state before the recording.
+    /// Time by which a record is sorted, ns. `None` for a record that keeps its place in the input: its time is unknown, `u64::MAX` or 0, or the
+    /// first event lacks `sample_id_all`. Records that a tool synthesized have time 0: they describe the state before the recording.
     pub fn sort_key_ns(&self, event: &Event, record: &Record<'_>) -> Option<u64> {
         let has_times = self.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
         event.time_ns(record).filter(|time_ns| has_times && *time_ns != 0 && *time_ns != u64::MAX)
@@ -257,7 +257,7 @@ impl Events {
 }
 
 impl Event {
-    /// Time in a record of the event, ns.
+    /// Time in a record of the event, ns; `None` if the record has no time or is damaged.
     pub fn time_ns(&self, record: &Record<'_>) -> Option<u64> {
         match record.kind {
             RecordType::SAMPLE => self.layout.sample(record.body(), record.body_offset()).ok()?.time_ns(),

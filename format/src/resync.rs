@@ -1,8 +1,7 @@
 //! Finds the next record after damage.
 //!
-//! A record is fit if perf neither rejects nor misreads it. This depends only on the record's own bytes and on the
-//! events, so repairing a repaired recording keeps all records. Damage ends at the next offset from which plausible
-//! records follow each other.
+//! A record is fit if perf neither rejects nor misreads it. Only the bytes of the record and the events decide this, so a second repair of a
+//! recording keeps all records. Damage ends at the next offset from which plausible records follow each other.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -17,12 +16,12 @@ const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
 const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
 /// Kinds of hardware traces that perf knows.
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
-/// Number of consecutive records checked to decide whether an offset is the start of a record.
+/// Limit on the consecutive records that are checked to decide if a record starts at an offset.
 const CHAIN_MAX: usize = 64;
-/// Number of fit records that prove a chain, and the smaller number that suffices if the chain breaks.
+/// Count of fit records that prove a chain, and the lower count that suffices if the chain breaks.
 const CHAIN_FIT: usize = 3;
 const CHAIN_FIT_BEFORE_BREAK: usize = 2;
-/// Most records are aligned to this step. The search uses the step for this many bytes of damage, and then tries every offset.
+/// Alignment of most records. The search tries the aligned offsets in the first [`ALIGNED_SEARCH_BYTES`] of damage, and then every offset.
 const ALIGNED_STEP: usize = 8;
 const ALIGNED_SEARCH_BYTES: usize = 128 << 10;
 
@@ -69,7 +68,7 @@ impl<'e> Resync<'e> {
         matches!(self.step(bytes, at), Step::End)
     }
 
-    /// Returns true if repairing keeps all records at the start of `bytes` unchanged, up to the first incomplete record.
+    /// Returns true if a repair keeps all records in `bytes` before the first incomplete record.
     pub fn is_intact(&self, bytes: &[u8]) -> bool {
         let mut records = Records::new(bytes, 0, self.events.endian());
         let all_fit = records
@@ -145,9 +144,8 @@ impl<'e> Resync<'e> {
         if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        // The size of this record may be wrong, so that it contains other records, which may be longer than their
-        // fields, too. If the fields of this record fill it, its type fits several sizes: then inner records count only
-        // if their fields fill them.
+        // The size of this record may be wrong: the record may contain other records. Inner records count if their fields fill them. Inner records
+        // that are longer than their fields count only if this record is unfit or longer than its fields, too.
         let swallowed = self.chain_to_end(&bytes[at..end], true);
         if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);
@@ -156,8 +154,8 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // Keep this record if it is fit or records follow it, and no other record begins inside it. If records follow, an inner record counts
-        // only if its fields fill it. Inner bytes may look like a record by chance: keep a fit record also if the next records, at most
+        // Keep this record if (1) it is fit or records follow it, and (2) no other record begins inside it. If records follow, an inner record counts
+        // for (2) only if its fields fill it. Inner bytes may look like a record by chance: a fit record is also kept if the next records, at most
         // `CHAIN_MAX`, are all fit, as in a repaired recording.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
         let is_whole = (is_fit || follows)
@@ -174,8 +172,8 @@ impl<'e> Resync<'e> {
         let near = bytes.len().min(from.saturating_add(ALIGNED_SEARCH_BYTES));
         let aligned = (from..near).step_by(ALIGNED_STEP).find(|start| self.begins(bytes, *start, true));
         match aligned.or_else(|| (from..bytes.len()).find(|start| self.begins(bytes, *start, true))) {
-            // Records in front of `next` may be longer than their fields. If they follow each other up to `next`, they
-            // end the damage.
+            // The search skipped records that are longer than their fields. If such records follow each other up to `next`, the first of them ends
+            // the damage.
             Some(next) => Step::Damage(self.chain_to_end(&bytes[at..next], false).map_or(next, |first| at + first)),
             None if error.is_some_and(|error| self.is_tail(bytes, at, error)) => Step::End,
             None => Step::Damage(bytes.len()),

@@ -43,10 +43,10 @@ impl Rewriter {
         Rewriter::with_size(metadata, first.filter(|first| sizes.all(|size| size == *first)), out)
     }
 
-    /// Begins a file as [`Rewriter::begin`] does, with attrs of the smallest size, which most versions of perf can read.
+    /// Begins a file like [`Rewriter::begin`], but with attrs of the smallest size: most versions of perf can read these.
     ///
     /// # Errors
-    /// Errors of [`Rewriter::begin`].
+    /// Fails like [`Rewriter::begin`].
     pub fn begin_smallest(metadata: &Metadata<'_>, out: &mut Vec<u8>) -> Result<Rewriter> {
         Rewriter::with_size(metadata, None, out)
     }
@@ -54,7 +54,7 @@ impl Rewriter {
     fn with_size(metadata: &Metadata<'_>, attr_size: Option<u32>, out: &mut Vec<u8>) -> Result<Rewriter> {
         let (attrs, endian) = (metadata.attrs(), metadata.endian());
         if attrs.is_empty() {
-            return Err(Error::other(0, "attrs", "no event"));
+            return Err(Error::other(0, "attrs", "the recording has no event"));
         }
         let events = Events::new(attrs, endian)?;
         let layout = match attr_size {
@@ -69,7 +69,7 @@ impl Rewriter {
         &self.events
     }
 
-    /// Appends a record, unless it does not belong into a file or is damaged. `is_description` is the result of
+    /// Appends a record if it belongs into the data section of a file, and the data after the record is complete. `is_description` is the result of
     /// [`Metadata::absorb`] for the record.
     pub fn record(&mut self, record: &Record<'_>, is_description: bool, out: &mut Vec<u8>) -> Fate {
         if is_description || record.kind.is_compressed() {
@@ -90,8 +90,8 @@ impl Rewriter {
         Fate::Kept
     }
 
-    /// Features that the file gets of these sections, by bit. Several sections of one feature are merged. Left out are
-    /// incomplete sections, and sections that describe the form of the input (COMPRESSED, DIR_FORMAT, AUXTRACE).
+    /// Features of the new file, made from these sections, by bit. Several sections of one feature are merged. Incomplete sections are left out, and
+    /// so are COMPRESSED and DIR_FORMAT, which describe the form of the input. AUXTRACE gets the new offsets of the AUXTRACE records.
     pub fn features<'s>(&self, sections: impl Iterator<Item = &'s FeatureSection<'s>>) -> BTreeMap<u8, Vec<u8>> {
         let mut parts = BTreeMap::<u8, Vec<&[u8]>>::new();
         let mut had_traces = false;
@@ -137,13 +137,13 @@ impl Rewriter {
         self.layout.header(self.data_bytes, &bits)
     }
 
-    /// Bytes of records so far. perf takes a file without records for one that was cut off.
+    /// Bytes of records so far. perf treats a file without records as cut off.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 }
 
-/// Returns true if perf takes this number in a sample for a CPU: it ignores negative numbers.
+/// Returns true if perf reads this number in a sample as a CPU. perf ignores numbers that are negative as an `i32`.
 pub fn is_cpu(cpu: u32) -> bool {
     i32::try_from(cpu).is_ok()
 }

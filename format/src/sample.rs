@@ -136,12 +136,12 @@ impl SampleLayout {
         self.read_format
     }
 
-    /// Offset of the event id in the body of a sample, in bytes. It must be the same for all events of a recording.
+    /// Offset of the event id in the body of a sample, in bytes; `None` if samples have no id. It must be the same for all events of a recording.
     pub fn id_offset(&self) -> Option<usize> {
         Some(self.head.of(SampleType::IDENTIFIER)).filter(|at| *at != ABSENT).map(usize::from)
     }
 
-    /// Offset of the event id in other records, in bytes from their end.
+    /// Offset of the event id in other records, in bytes from the end of the record; `None` if these records have no id.
     pub fn id_offset_from_end(&self) -> Option<usize> {
         let at = self.trailer.of(SampleType::IDENTIFIER);
         (at != ABSENT).then(|| usize::from(self.trailer.bytes - at))
@@ -208,7 +208,7 @@ impl<'a> Sample<'a> {
         id: u64_at -> u64 = IDENTIFIER;
         /// Instruction pointer.
         ip: u64_at -> u64 = IP;
-        /// Process and thread.
+        /// Process id and thread id.
         pid_tid: pair_at -> (u32, u32) = TID;
         /// Time, in ns of the recording's clock.
         time_ns: u64_at -> u64 = TIME;
@@ -216,11 +216,11 @@ impl<'a> Sample<'a> {
         addr: u64_at -> u64 = ADDR;
         /// Id of the event's own instance.
         stream_id: u64_at -> u64 = STREAM_ID;
-        /// Number of events (or ns, for clocks) that the sample stands for.
+        /// Count of events that the sample stands for; ns for clocks.
         period: u64_at -> u64 = PERIOD;
     }
 
-    /// CPU.
+    /// Number of the CPU.
     #[inline]
     pub fn cpu(&self) -> Option<u32> {
         self.pair_at(SampleType::CPU).map(|(cpu, _)| cpu)
@@ -304,7 +304,7 @@ impl<'a> Sample<'a> {
         self.decode_from(&mut self.variable_part())
     }
 
-    /// Number of bytes after the last field; 0 in records of the kernel.
+    /// Count of bytes after the last field; 0 in records of the kernel.
     ///
     /// # Errors
     /// Fails if a field does not fit into the record.
@@ -341,16 +341,15 @@ impl<'a> Sample<'a> {
         Ok(fields)
     }
 
-    /// Decodes the fields after the call chain, which few events have.
+    /// Decodes the fields after the call chain. Few events have such fields.
     fn decode_more(&self, r: &mut Reader<'a>, fields: &mut SampleFields<'a>) -> Result<()> {
         let layout = self.layout;
         if layout.sample_type.contains(SampleType::RAW) {
             fields.raw = Some(raw_bytes(r)?);
         }
         let requested = layout.branch_sample_type;
-        // If a sample has no branch stack, the kernel writes only the number of branches, 0, and no hardware index. For
-        // an empty branch stack, it writes the number 0 and the index. The length of the record distinguishes the two
-        // cases.
+        // Without a branch stack, the kernel writes the count 0 and no hardware index. With an empty branch stack, it writes the count 0 and the
+        // index. The length of the record distinguishes the two cases.
         if layout.sample_type.contains(SampleType::BRANCH_STACK) && Branches::may_lack_index(r, requested) {
             let (mut short, mut without) = (r.clone(), fields.clone());
             let end = self.decode_from_branches(&mut short, requested & !BRANCH_HW_INDEX, &mut without);

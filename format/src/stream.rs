@@ -1,7 +1,7 @@
 //! The stream container (pipe format): 16 bytes `magic u64, size u64 = 16`, then records up to the end.
 //!
-//! Records have the content of a file's header: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
-//! BUILD_ID; [`Metadata`](crate::Metadata) collects them.
+//! The events and features of a recording, which a file has in its header and sections, are records here: HEADER_ATTR per event, HEADER_FEATURE per
+//! feature, TRACING_DATA, BUILD_ID. [`Metadata`](crate::Metadata) collects them.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const OUTSIDE_MAX_BYTES: u64 = 16 << 20;
 #[derive(Debug, Default)]
 pub struct Stream {
     buffer: Vec<u8>,
-    /// Number of bytes in the buffer that were returned.
+    /// Count of bytes in the buffer that were returned.
     used: usize,
     /// Offset in the input of the first byte that was not returned.
     offset: u64,

@@ -4,19 +4,18 @@
 //!
 //! KSYMBOL, BPF_EVENT and TEXT_POKE records may be too long. If several events of a CPU receive such a record, the kernel
 //! adds the length of each event's trailer to the same `size` (`perf_event_bpf_output` and similar functions do not restore
-//! it, up to 7.3). The first receiver gets a correct record. The others get one with the trailer after the payload, and old
-//! bytes of the ring after the trailer. Two recorders at the same time are enough. The payload gives its own length, so
-//! [`oversized_trailer`] can find the trailer. perf reads the id at the end of the record, which is wrong, and rejects the
-//! whole file.
+//! it, up to 7.3). The first receiver gets a correct record. The other receivers get a record that is too long: the trailer follows the payload, and
+//! old bytes of the ring follow the trailer. This happens as soon as two recorders run at the same time. The payload gives its own length, so
+//! [`oversized_trailer`] can find the trailer. perf reads the id at the end of the record, where old bytes are, and rejects the whole file.
 
 use crate::sample::ABSENT;
 use crate::{Endian, Error, Record, RecordType, Result, SampleLayout, SampleType};
 
-/// The trailer of a record that is not a sample: task, time and CPU of the record, and its event. A field that the event
-/// does not record is `None`. Records of tools have zeros.
+/// The trailer of a record that is not a sample: task, time and CPU of the record, and its event. A field that the event does not record is `None`;
+/// for records of tools, all fields are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleId {
-    /// Process and thread of the record.
+    /// Process id and thread id.
     pub pid_tid: Option<(u32, u32)>,
     /// Time, in ns of the recording's clock.
     pub time_ns: Option<u64>,
@@ -24,7 +23,7 @@ pub struct SampleId {
     pub id: Option<u64>,
     /// Id of the event's own instance.
     pub stream_id: Option<u64>,
-    /// CPU.
+    /// Number of the CPU.
     pub cpu: Option<u32>,
 }
 
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
     use crate::{AttrFlags, EventAttr, Events, FileAttr, records::Payload};
 
-    /// Record that kernel 6.18 wrote while two events of the CPU listened: 24 bytes, a trailer of 32 bytes, and 32 bytes of old ring contents.
+    /// Record that kernel 6.18 wrote for two events of the CPU: 24 bytes, a trailer of 32 bytes, and 32 old bytes of the ring.
     const LOAD: [u8; 88] = [
         0x12, 0, 0, 0, 0, 0, 0x58, 0, 2, 0, 0, 0, 0x08, 0x22, 0, 0, 0x59, 0xf4, 0xa9, 0x31, 0x74, 0x4d, 0xcd,
         0xc6, //
@@ -144,7 +143,7 @@ mod tests {
         let fields = [SampleType::TID, SampleType::TIME, SampleType::CPU, SampleType::IDENTIFIER];
         let sample_type = fields.iter().fold(SampleType(0), |all, bit| all.with(*bit));
         let attr = EventAttr { sample_type, flags: AttrFlags::SAMPLE_ID_ALL, ..EventAttr::default() };
-        // The old bytes of the ring also end in a known id, which must not be used.
+        // The old bytes of the ring also end in a known id. It must not be used.
         let ids = [0x6de, 0x6dc];
         let attrs = ids.map(|id| FileAttr { attr: attr.clone(), ids: vec![id] });
         Events::new(&attrs, Endian::Little).unwrap()

@@ -105,7 +105,7 @@ fn every_record_decodes() {
     assert!(encoded.len() >= 10, "{encoded:?}");
 }
 
-/// Types with padding that some writers did not zero or left out.
+/// Types with padding that some writers left out or did not set to zero.
 const KEEPS_ODD_BYTES: [RecordType; 1] = [RecordType::HEADER_TRACING_DATA];
 
 /// A stream has the same records for every size of its pieces.

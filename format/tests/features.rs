@@ -45,7 +45,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Least number of recordings with the output of perf beside them.
+/// Minimum of recordings that must have the output of perf beside them, if there are recordings.
 const HEADERS_MIN: usize = 20;
 
 #[test]

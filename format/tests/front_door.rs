@@ -6,7 +6,7 @@ use bprec_format::{Decoded, Recording};
 use common::{corpus_files, fixtures};
 use std::collections::BTreeMap;
 
-/// Returns (number of records by type, times of the records that have one, in ns, true if an error occurred).
+/// Returns (counts of records by type, times of the records that have a time, in ns, true if an error occurred).
 fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
     let Ok(recording) = Recording::open(bytes) else { panic!("no recording") };
     let mut records = if by_time { recording.records_by_time() } else { recording.records() };
@@ -27,7 +27,7 @@ fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
     (kinds, times, failed)
 }
 
-/// Number of records by type from the walk over chunks; records that contain other records are left out.
+/// Counts of records by type from the walk over chunks; records that contain other records are left out.
 fn walked(bytes: &[u8]) -> BTreeMap<u32, u64> {
     let walk = common::walk(bytes).unwrap_or_default();
     let kinds = walk.counts.into_iter().map(|(kind, count)| (kind.0, count));

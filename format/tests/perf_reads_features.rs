@@ -48,7 +48,7 @@ const FORMAT: &[u8] = b"name: tick\nID: 777\nformat:\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:int n;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"n=%d\", REC->n\n";
 
-/// Every section that perf 6.1 knows, except those about other files.
+/// All sections that perf 6.1 knows. Sections that refer to other files are left out.
 fn sections(events: &[FileAttr]) -> Vec<(u8, Vec<u8>)> {
     let endian = Endian::NATIVE;
     let mut all: Vec<(Feature, Vec<u8>)> = Vec::new();

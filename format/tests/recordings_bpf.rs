@@ -173,7 +173,7 @@ fn source_lines_are_where_bpftool_dumped_them() {
                     expected.extend(pending.drain(..).map(|text| (insn, text)));
                 } else {
                     let text = line.trim_start_matches("; ").replace(" * ", " *");
-                    // bpftool prints a whole prototype, BTF has only the name in it.
+                    // bpftool prints a whole prototype; only the name in it is compared with BTF.
                     let name = text.strip_suffix("):").and_then(|it| it.split_once('(')?.0.rsplit([' ', '*']).next());
                     pending.push(name.map(str::to_owned).unwrap_or(text));
                 }
@@ -233,8 +233,8 @@ fn addresses_have_lines_of_their_own_function() {
     }
 }
 
-/// Sections written again have the same length and content, so their layout equals perf's. (Only the bytes of
-/// the padding after an array differ, which perf does not initialize.)
+/// Sections that are written again have the same length and content, so their layout equals perf's. (Only the padding after an array differs: perf
+/// does not initialize it.)
 #[test]
 fn sections_are_written_as_perf_wrote_them() {
     for (path, bytes) in recordings("sections_are_written_as_perf_wrote_them") {

@@ -187,8 +187,8 @@ fn check_trailer(read: &SampleId, layout: &SampleLayout, written: &SampleId) {
     assert_eq!(read.cpu, written.cpu.filter(|_| has(SampleType::CPU)));
 }
 
-/// Records of every known type with a suitable size and random words: small words, which may be counts and lengths, more often than by chance.
-/// If a record decodes, its encoding decodes to the same value.
+/// Records of every known type with random words. Small words are more frequent than by chance, because they can be counts and lengths. If a
+/// record decodes, its encoding decodes to the same value.
 #[test]
 fn any_words_in_records_of_known_types_round_trip() {
     let mut state = 1u64;
@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(EventAttr::parse(&out, 0, endian).unwrap(), attr);
     }
 
-    /// The smallest size loses no field; the next smaller size would lose one.
+    /// The smallest size loses no field.
     #[test]
     fn attr_sizes(mut attr in attr(), keep in 0usize..10) {
         for (at, zero) in [
@@ -395,7 +395,7 @@ fn a_sample_without_branch_stack_has_no_hardware_index() {
     let attr = EventAttr { sample_type, branch_sample_type, sample_regs_user, ..EventAttr::default() };
     for endian in [Endian::Little, Endian::Big] {
         let layout = SampleLayout::new(&attr, endian);
-        // Words of the sample after the branch stack: ABI, two registers, cgroup. A stack in `cases` is the number of
+        // Words of the sample after the branch stack: ABI, two registers, cgroup. A stack in `cases` is the count of
         // branches, the hardware index, and three words for each branch.
         let behind = [2, 70, 71, 9];
         let cases: [(&[u64], Option<u64>, usize); 4] = [

@@ -6,10 +6,10 @@ mod strategies;
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
-    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol, Loss,
-    Map, MapContents, Missed, Owner, PodContainer, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released,
-    RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
-    TailCall, TargetCounters, UserSymbols,
+    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol,
+    LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program, ProgramCounters,
+    ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope,
+    SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 use proptest::prelude::*;
@@ -285,6 +285,12 @@ fn state() -> impl Strategy<Value = State> {
             |((map_id, unread_slots), slots)| {
                 let slots = slots.into_iter().map(|(index, prog_id)| TailCall { index, prog_id }).collect();
                 State::ProgArray(ProgArray { map_id, slots, unread_slots })
+            }
+        ),
+        (any::<u64>(), prop::collection::vec(any::<(u32, u32, u64, Option<u64>)>(), 0..5)).prop_map(
+            |(time_ns, links)| {
+                let link = |(link_id, prog_id, first, last)| LinkMisses { link_id, prog_id, first, last };
+                State::ProbeMisses(ProbeMisses { time_ns, links: links.into_iter().map(link).collect() })
             }
         ),
         prop::collection::vec([text; 5], 0..3).prop_map(|all| {

@@ -9,7 +9,7 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout, Writer};
 use limits::within_limits;
 
-/// Makes records from the bytes: each starts with a byte for type, mode and number of words, followed by the words.
+/// Makes records from the bytes: three bytes with the type, the mode and the count of words, then the words.
 fn records(mut bytes: &[u8], endian: Endian) -> Vec<u8> {
     let mut records = Vec::new();
     while let Some(([kind, misc, words], rest)) = bytes.split_first_chunk::<3>() {

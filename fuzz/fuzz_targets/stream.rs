@@ -1,4 +1,4 @@
-//! Feeds any bytes to a stream in pieces, sized by the first byte. The number of records and errors is the same as in one piece.
+//! Feeds any bytes to a stream in pieces; the first byte sets their size. The counts of records and errors are the same as for one piece.
 #![no_main]
 
 #[path = "../../report/tests/support/limits.rs"]

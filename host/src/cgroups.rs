@@ -12,14 +12,14 @@ use crate::Answer;
 use crate::error::Error;
 use crate::mounts::mounts_of_type;
 
-/// Limit on the number of cgroups in a walk, so that a walk is short on every machine.
+/// Limit on the cgroups in a walk, so that a walk is short on every machine. Further cgroups are left out.
 const CGROUPS_MAX: usize = 50_000;
-/// Inode of the root directory of the whole hierarchy.
+/// Inode number of the root of the hierarchy. The root that a cgroup namespace shows has another number.
 const WHOLE_ROOT: u64 = 1;
-/// Number of levels that have their own bit in [`Cgroup::levels`].
+/// Count of levels, from the root down, that have a bit of their own in [`Cgroup::levels`].
 const LEVELS_MAX: u32 = 32;
 
-/// Cgroups of the machine at one moment.
+/// Cgroups of the machine, read in one walk.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     root: PathBuf,
@@ -40,7 +40,7 @@ impl Cgroups {
         }
         let mut directories = vec![root.clone()];
         while let Some(directory) = directories.pop() {
-            // The directory was removed or is not readable; its children stay unknown.
+            // A directory that was removed or is not readable is skipped with its children.
             let Ok(entries) = fs::read_dir(&directory) else { continue };
             for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
                 if all.len() >= CGROUPS_MAX {
@@ -70,13 +70,13 @@ impl Cgroups {
 /// A cgroup that was looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Id of the cgroup.
+    /// Id of the cgroup: the inode number of its directory.
     pub id: u64,
     /// Path below the mount point, with a leading slash.
     pub name: Vec<u8>,
-    /// Directory of the cgroup.
+    /// Path of the directory, including the mount point.
     pub directory: PathBuf,
-    /// Bit mask of the levels at which the cgroup may be; bit 0 is the root. All bits are set if the level is unknown.
+    /// Bit mask of the levels at which the cgroup may be; bit 0 is the root. All bits are set if the level is unknown or above 31.
     pub levels: u32,
 }
 
@@ -86,12 +86,12 @@ pub enum CgroupError {
     /// No unified hierarchy is mounted.
     #[error("no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it")]
     NotMounted,
-    /// The directory is missing, or the path is not a directory.
+    /// The path does not exist, is not accessible, or is not a directory.
     #[error("{}: {}", directory.display(), Answer(source))]
     Directory {
         /// Path of the directory that was looked up.
         directory: PathBuf,
-        /// Cause.
+        /// Answer of the kernel, or `NotADirectory`.
         source: io::Error,
     },
     /// The list of mounts cannot be read.
@@ -103,7 +103,7 @@ impl Cgroup {
     /// Looks up a cgroup by its directory, or by its path below the mount point.
     ///
     /// # Errors
-    /// Fails if the hierarchy is not mounted, or the directory does not exist.
+    /// Fails if the list of mounts cannot be read, no unified hierarchy is mounted, or the path leads to no directory.
     pub fn find(asked: &Path) -> Result<Cgroup, CgroupError> {
         let mounts = mounts_of_type(b"cgroup2")?;
         let root = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first());

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use crate::error::{Error, Result};
 
 const DIRECTORY: &str = "/sys/devices/system/cpu";
-/// Limit on CPU numbers, above that of any kernel.
+/// Exclusive limit of CPU numbers, higher than any kernel supports.
 const CPUS_MAX: u32 = 1 << 16;
 /// Start of the kernel's message that a CPU went offline; the number of the CPU follows.
 const WENT_OFFLINE: &str = "offline@/devices/system/cpu/cpu";
@@ -89,14 +89,14 @@ fn list_in(name: &str) -> Result<Vec<u32>> {
     let wrong = || {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("the kernel's list of CPUs cannot be read: {:?}", text.trim()),
+            format!("the kernel's list of CPUs is empty or malformed: {:?}", text.trim()),
         )
     };
     parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))
 }
 
-/// Parses a list of numbers in the format of the kernel and perf (`0-3,8`), ascending and without duplicates. An empty
-/// text is an empty list; a malformed text gives `None`. Lists of NUMA nodes have the same format.
+/// Parses a list of numbers in the format of the kernel and perf (`0-3,8`), ascending and without duplicates. An empty text gives an empty list;
+/// `None` if the text is malformed or a number exceeds 65,535. Lists of NUMA nodes have the same format.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     let text = text.trim();

@@ -5,10 +5,10 @@ use std::io;
 
 use nix::errno::Errno as Known;
 
-/// Errno that only kernel code defines. BPF system calls return it to user space; its name in the kernel's sources is ENOTSUPP.
+/// The kernel's internal errno ENOTSUPP, which the headers for user space lack. BPF system calls return it.
 pub const ENOTSUPP: i32 = 524;
 
-/// An errno; its [`Display`](fmt::Display) is the text and the name of manual pages: `Permission denied (EACCES)`.
+/// An errno. [`Display`](fmt::Display) shows the text and the name of manual pages: `Permission denied (EACCES)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Errno {
     }
 }
 
-/// Shows an I/O error: the kernel's answer as [`Errno`] does, any other error by its own text.
+/// Shows an I/O error: as [`Errno`] does if the error has an errno, else by the error's own text.
 pub struct Answer<'a>(pub &'a io::Error);
 
 impl fmt::Display for Answer<'_> {

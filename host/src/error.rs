@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     /// Path of the file.
     pub path: PathBuf,
-    /// Cause.
+    /// Answer of the kernel, or `InvalidData` if parsing failed.
     pub source: io::Error,
 }
 

@@ -1,9 +1,8 @@
 //! `/proc/kallsyms`: symbols of the kernel, its modules and pseudo modules such as `[bpf]`.
 //!
-//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols. Functions under pseudo modules such as `[bpf]` cost more: their time
-//! grows with the square of their number (0.4 s for 4,000). Pseudo modules follow the kernel and its modules, so [`Kallsyms::read_before`] can stop
-//! before them for a caller that needs only symbols of the kernel and its modules. [`SymbolReader`] reads line by line, for a caller that needs only
-//! a few of the first symbols.
+//! The kernel takes tens of milliseconds to print 100,000 symbols. Symbols of pseudo modules such as `[bpf]` take longer: their time grows with the
+//! square of their count (0.4 s for 4,000). They come last in the file. [`Kallsyms::read_before`] stops before them, for a caller that needs only
+//! symbols of the kernel and its modules. [`SymbolReader`] reads line by line, for a caller that needs only a few of the first symbols.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -24,13 +23,13 @@ pub struct Symbol<'a> {
     pub addr: u64,
     /// Type letter, as in `nm`.
     pub kind: u8,
-    /// Name of the symbol.
+    /// Name without the module.
     pub name: &'a [u8],
     /// Module or pseudo module; `None` for the kernel itself.
     pub module: Option<&'a [u8]>,
 }
 
-/// A function, which ends at the next symbol.
+/// A function. It ends at the next symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// Address of the first byte.
@@ -46,7 +45,7 @@ impl<'a> Symbol<'a> {
     pub fn parse(line: &'a [u8]) -> Option<Symbol<'a>> {
         let line = line.trim_ascii_end();
         let (addr, kind, rest) = address_and_kind(line)?;
-        // Names have no brackets, so most lines need no search for the tab.
+        // Most lines have no module. Names have no brackets, so only a module ends with `]`.
         let Some(with_module) = rest.strip_suffix(b"]") else {
             return Some(Symbol { addr, kind, name: rest, module: None });
         };
@@ -78,8 +77,8 @@ fn is_function(kind: u8) -> bool {
     matches!(kind, b't' | b'T' | b'w' | b'W')
 }
 
-/// Lines of a text with their offsets, without line ends. The C library finds line ends several times faster than
-/// `split`, which matters for 100,000 lines.
+/// Lines of a text with their offsets, without line ends. `skip_until` calls memchr and is several times faster than `split`; the text has 100,000
+/// lines.
 fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -113,7 +112,7 @@ impl<R: BufRead> SymbolReader<R> {
         SymbolReader { lines, line: Vec::new() }
     }
 
-    /// Returns the first result of `pick` that is not `None`; `None` at the end of the table.
+    /// Returns the first result of `pick` that is not `None`; `None` if the table ends or cannot be read further.
     pub fn find_map<T>(&mut self, mut pick: impl FnMut(Symbol<'_>) -> Option<T>) -> Option<T> {
         loop {
             self.line.clear();
@@ -131,7 +130,7 @@ impl<R: BufRead> SymbolReader<R> {
 #[derive(Debug)]
 pub struct Kallsyms {
     text: Vec<u8>,
-    /// Modules that were loaded when the table was read.
+    /// Name and address of each module that was loaded when the table was read.
     modules: Vec<String>,
     /// Symbols sorted by address, each as (address, (rank, offset of its line in `text`)); the lowest rank is the best. Made at the first lookup of a
     /// function.
@@ -154,7 +153,7 @@ impl Kallsyms {
         self.modules == modules()
     }
 
-    /// Reads the symbols before the first symbol of `module`. The last piece read may also contain some of `module`.
+    /// Reads the symbols before the first symbol of `module`. A few symbols of `module` may follow, from the last piece that was read.
     ///
     /// # Errors
     /// Fails if /proc/kallsyms cannot be read.
@@ -187,7 +186,7 @@ impl Kallsyms {
         Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }
     }
 
-    /// Returns true if the kernel hides addresses from this process: all addresses are zero.
+    /// Returns true if the kernel hides addresses from this process: the table has symbols, and all addresses are zero.
     pub fn is_hidden(&self) -> bool {
         self.symbols().next().is_some_and(|first| first.addr == 0) && self.symbols().all(|symbol| symbol.addr == 0)
     }
@@ -214,7 +213,7 @@ impl Kallsyms {
     /// Functions that contain `addresses`, sorted by address, without duplicates. Addresses outside of all functions
     /// are left out.
     ///
-    /// A function ends where the next symbol starts. If an address has several names, a global name is chosen, else the first name in the file.
+    /// A function ends where the next symbol starts. Of several names, the first global name in the file is chosen, else the first name.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<Function> {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
@@ -241,19 +240,18 @@ impl Kallsyms {
         functions
     }
 
-    /// Symbols at which functions can start or end, sorted by address; of several names of one address the best comes
-    /// first.
+    /// Symbols at which functions can start or end, sorted by address. If an address has several names, the best comes first.
     fn sorted(&self) -> Vec<(u64, (u8, u32))> {
         let mut starts = Vec::with_capacity(self.text.len() / BYTES_PER_LINE);
         for (at, line) in lines(&self.text) {
             let (Some((addr, kind, _)), Ok(place)) = (address_and_kind(line), u32::try_from(at)) else { continue };
-            // Data symbols also end functions, so they are kept.
+            // Data symbols stay in the table, because a function ends at the next symbol of any kind.
             if addr != 0 && !kind.eq_ignore_ascii_case(&b'a') {
                 let rank = 2 * u8::from(!is_function(kind)) + u8::from(kind.is_ascii_lowercase());
                 starts.push((addr, (rank, place)));
             }
         }
-        // Most of the file is sorted, which this sort makes use of.
+        // Most of the file is sorted already; the stable sort is fast then.
         starts.sort();
         starts
     }
@@ -262,7 +260,7 @@ impl Kallsyms {
 /// Name and address of each loaded module.
 fn modules() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/modules").unwrap_or_default();
-    // The fields between the two are counts that change all the time.
+    // The fields between name and address are left out: they contain use counts, which change all the time.
     let named = text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         Some(format!("{} {}", fields.first()?, fields.get(5)?))

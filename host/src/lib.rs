@@ -2,8 +2,8 @@
 //! capabilities. Each fact is read in one place.
 //!
 //! This crate reads `/proc` and `/sys`. Beyond that, [`private_mount`] mounts a file system for this process alone, [`create_output`] opens files
-//! after checking their owner, and `sandbox` (a feature) confines this process. The crate must not know perf events or BPF; crates that know them
-//! build on it.
+//! after checking their owner, and `sandbox` (a feature) confines this process. Code for perf events and BPF belongs in the crates that build on this
+//! crate.
 #![forbid(unsafe_code)]
 
 mod cgroups;
@@ -37,7 +37,7 @@ pub use pods::PodContainer;
 pub use privilege::{Capability, hidden_addresses};
 pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
 
-/// Value of a numeric file under `/proc/sys`, by its relative path, such as `kernel/kptr_restrict`.
+/// Value of a file under `/proc/sys`, such as `kernel/kptr_restrict`; `None` if the file cannot be read or is not a number.
 pub fn sysctl_number(name: &str) -> Option<i64> {
     std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
 }
@@ -52,7 +52,7 @@ pub fn kernel_version() -> (u32, u32) {
     version(&kernel_release())
 }
 
-/// The first two numbers in a kernel release.
+/// The first two numbers in a kernel release; zero for a number that is missing.
 pub fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

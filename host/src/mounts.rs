@@ -11,7 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Error, Result};
 
-/// Mount points of whole file systems of a type, one per file system, that are visible in this mount namespace.
+/// Mount points of the file systems of type `wanted` in this mount namespace, one per file system. Mounts of a subdirectory are left out.
 ///
 /// # Errors
 /// Fails if the list of mounts cannot be read.
@@ -29,8 +29,8 @@ pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|(_, mount_point)| mount_point).collect())
 }
 
-/// Mounts a file system of this type read-only and detached from the directory tree: other processes do not see the
-/// mount, and it ends when the descriptor is closed. Its root is `/proc/self/fd/<descriptor>`.
+/// Mounts a file system of this type read-only and detached from the directory tree. Other processes do not see the mount. It ends when the
+/// descriptor is closed; its root is `/proc/self/fd/<descriptor>`.
 ///
 /// # Errors
 /// Fails with ENOSYS before Linux 5.2, with EPERM without CAP_SYS_ADMIN, and with ENODEV if the kernel lacks the file
@@ -45,7 +45,7 @@ pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Parses a line of mountinfo and returns device and mount point; `None` if the line is not about the root of a file system of the type `wanted`.
+/// Device and mount point in a line of mountinfo; `None` if the file system is not of type `wanted`, or the mount does not show its root.
 fn parse<'a>(line: &'a [u8], wanted: &[u8]) -> Option<(&'a [u8], PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;

@@ -11,20 +11,19 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{comm, process_ids};
 
-/// Link texts of the initial pid and user namespaces, whose numbers are fixed (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
+/// Link texts of the initial pid and user namespaces. Their inode numbers are fixed (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
 const INITIAL_USERS: &str = "user:[4026531837]";
 /// Directories in which `ip netns` and container runtimes keep named namespaces.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// Returns true if this process is in the initial pid namespace, so that its task ids are the ids of the kernel; `None` if
-/// unknown.
+/// Returns true if this process is in the initial pid namespace: there, task ids are the kernel's own. `None` if the link in /proc cannot be read.
 pub fn is_initial_pid_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/pid").ok().map(|namespace| namespace.as_os_str() == INITIAL_PIDS)
 }
 
-/// Returns true if this process is in the initial user namespace. In any other, capabilities count for that namespace
-/// only. `None` if unknown.
+/// Returns true if this process is in the initial user namespace: in other user namespaces, capabilities are valid for that namespace only. `None` if
+/// the link in /proc cannot be read.
 pub fn is_initial_user_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/user").ok().map(|namespace| namespace.as_os_str() == INITIAL_USERS)
 }
@@ -41,17 +40,17 @@ pub struct NetworkNamespace {
 pub struct NetworkNamespaces {
     /// Namespaces that could be opened.
     pub others: Vec<NetworkNamespace>,
-    /// Number of other namespaces that were not opened: beyond the limit, or not permitted.
+    /// Count of namespaces that were found but not opened, because of the limit or an error.
     pub not_opened: usize,
 }
 
 impl NetworkNamespaces {
-    /// Finds named network namespaces, then the namespaces of processes, without duplicates; at most `count_max`. A namespace is
-    /// not found if it is kept alive only by descriptors, sockets, or threads other than the first of a process.
+    /// Finds the named network namespaces, then those of processes, without duplicates, and opens up to `count_max`. A namespace is not found if only
+    /// descriptors, sockets, or threads other than the first of a process keep it alive.
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         let mut found = NetworkNamespaces::default();
-        // Without its number, the namespace of this thread cannot be recognized among the others.
+        // Without its number, the namespace of this thread could not be left out.
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
@@ -92,7 +91,7 @@ impl NetworkNamespace {
         &self.label
     }
 
-    /// Moves the calling thread permanently into the namespace. Must be called on a thread that ends after its queries in the namespace.
+    /// Moves the calling thread permanently into the namespace. Call this on a thread that ends after its queries in the namespace.
     ///
     /// # Errors
     /// Fails with EPERM without CAP_SYS_ADMIN.

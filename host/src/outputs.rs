@@ -1,5 +1,4 @@
-//! Output files: their names, the renaming of existing files, and protection in directories that others may write to: there, a file of another user
-//! is not used.
+//! Output files: names, renaming of existing files, and refusal of files that another user placed in a shared directory such as /tmp.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,7 +14,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// protected_regular and protected_fifos do the same. The file itself is checked; links are not followed.
 ///
 /// # Errors
-/// Fails if another user placed the file.
+/// Fails if the directory is sticky and writable by all, and the file belongs neither to this user nor to the owner of the directory.
 pub fn refuse_planted(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) => refuse_owner(path, about.uid()),
@@ -23,7 +22,7 @@ pub fn refuse_planted(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Applies [`refuse_planted`] to a file and to the target of its links, for outputs that are written through a link.
+/// Applies [`refuse_planted`] to a file and to the file that its links lead to, for outputs that are written through a link.
 pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
     refuse_planted(path)?;
     match fs::canonicalize(path) {
@@ -67,8 +66,8 @@ pub fn journal_of(recording: &Path) -> PathBuf {
     recording.with_added_extension("journal")
 }
 
-/// Renames a recording that makes way, such as `perf.data` to `perf.data.old`, and its journal. If `from` has no journal, deletes the journal of
-/// `to`, which belonged to the recording that is replaced.
+/// Renames a recording and its journal, for example `perf.data` to `perf.data.old`. If `from` has no journal, deletes the journal of the recording
+/// that was at `to`.
 ///
 /// # Errors
 /// Fails if the recording cannot be renamed. A missing journal is no error.
@@ -80,7 +79,7 @@ pub fn rename_with_journal(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Directory of a file.
+/// Directory of a file; `.` if the path is a plain file name.
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -88,7 +87,7 @@ pub fn directory_of(path: &Path) -> &Path {
 /// Syncs the directory of a file, so that the name of the file is on the disk.
 ///
 /// # Errors
-/// Fails if the disk refuses. A directory that cannot be synced or read is no error.
+/// Fails if the directory cannot be opened or synced. `InvalidInput` and `PermissionDenied` are no errors.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     match File::open(directory_of(path)).and_then(|directory| directory.sync_all()) {
         // Some file systems cannot sync a directory, and a directory that may be written to is not always readable.

@@ -1,7 +1,7 @@
 //! Names of the containers of Kubernetes pods on this machine.
 //!
 //! The kubelet keeps a link to the log of each container: `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`, which leads to
-//! `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/N.log`. The names have no `_`.
+//! `/var/log/pods/NAMESPACE_POD_UID/CONTAINER/N.log`. Kubernetes allows no `_` in these names.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct PodContainer {
     pub id: String,
     /// UID of the pod; empty if the link does not lead to a directory of the pod.
     pub pod_uid: String,
-    /// Namespace of the pod.
+    /// Kubernetes namespace of the pod.
     pub namespace: String,
     /// Name of the pod.
     pub pod: String,

@@ -4,16 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-/// Identity of a process. All fields except the pid can change while the process lives, and the pid is reused after its
-/// end.
+/// Identity of a process. The pid is reused after the end of the process; all other fields can change while the process lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
     /// Process id in this pid namespace.
     pub pid: u32,
     /// Name of the first thread.
     pub comm: Vec<u8>,
-    /// Real user id, which identifies the owner of the process. The owner of the directory `/proc/PID` differs: that is the
-    /// effective user, or root for a process that may not be dumped, such as one that gained privilege by exec.
+    /// Real user id: the owner of the process. The directory `/proc/PID` belongs to the effective user instead. If the process may not be dumped, for
+    /// example because it gained privilege by exec, the directory belongs to root.
     pub uid: u32,
     /// Path of the cgroup, see [`Process::of`].
     pub cgroup: Vec<u8>,
@@ -22,8 +21,8 @@ pub struct Process {
 impl Process {
     /// Identity of the process with this id; `None` if the process has ended.
     ///
-    /// The cgroup is the cgroup in the unified hierarchy. If the process is in the root of that hierarchy, the longest path
-    /// in another hierarchy is used. The path is empty if the kernel does not show it.
+    /// The cgroup is that of the unified hierarchy. If the process is in the root of that hierarchy, or the hierarchy is not in use, the longest
+    /// path in another hierarchy is used. The path is empty if `/proc/PID/cgroup` cannot be read.
     pub fn of(pid: u32) -> Option<Process> {
         let directory = format!("/proc/{pid}");
         let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();
@@ -76,13 +75,13 @@ pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
 pub struct Stat<'a> {
     /// Name of the task.
     pub comm: &'a [u8],
-    /// State of the task, as the kernel's letter.
+    /// State letter of the task, such as `R` or `Z`.
     pub state: u8,
     /// Process id of the parent.
     pub parent: u32,
     /// True for a kernel thread.
     pub is_kernel_thread: bool,
-    /// Number of threads in the process.
+    /// Count of threads in the process.
     pub threads: u64,
     /// Start time in 1/100 s since boot, including suspend.
     pub start_ticks: u64,
@@ -124,7 +123,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::parse(&stat(pid)?).map(|stat| stat.start_ticks)
 }
 
-/// Returns true if a task with this id exists and is not a zombie.
+/// Returns true if a task with this id exists and is neither a zombie nor dead.
 pub fn is_alive(tid: u32) -> bool {
     stat(tid).is_some_and(|text| Stat::parse(&text).is_none_or(|stat| !matches!(stat.state, b'Z' | b'X' | b'x')))
 }

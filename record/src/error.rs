@@ -21,18 +21,18 @@ pub enum Error {
         object: String,
         /// The kernel's answer.
         answer: io::Error,
-        /// Remedy; empty where none is known.
+        /// Remedy; empty if none is known.
         remedy: String,
     },
     /// A file could not be read or written.
     #[error("{}: {}", path.display(), Answer(answer))]
     File {
-        /// The file.
+        /// Path of the file, or the name of a stream.
         path: PathBuf,
         /// Answer of the system.
         answer: io::Error,
     },
-    /// An event specification that cannot be understood, or that this machine does not have.
+    /// An event specification that is wrong, or an event that this machine does not have.
     #[error("event '{event}': {problem}")]
     Event {
         /// Event as the user wrote it.
@@ -67,7 +67,7 @@ pub enum Error {
         /// Number of bytes at the start of the recording that are complete.
         kept_bytes: u64,
     },
-    /// The output has ended too early. The output reports the reason itself.
+    /// The program that reads the output has ended. That program reports the reason itself.
     #[error("the program that reads the output has ended")]
     OutputEnded,
     /// Answer of the kernel, or error of a BPF object.
@@ -83,7 +83,7 @@ impl Error {
         Error::File { path: path.into(), answer }
     }
 
-    /// Remedy, as a clause that follows the message; `None` where none is known, or where the message has it.
+    /// Remedy, as a clause that follows the message: only for a command that is missing or not executable.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Error::Command { answer, .. } if answer.kind() == ErrorKind::NotFound => {
@@ -96,7 +96,7 @@ impl Error {
         }
     }
 
-    /// Answer of the system about an output file, or a file that an option names.
+    /// Answer of the system about a file that could not be read or written; `None` for other errors.
     pub fn file_answer(&self) -> Option<&io::Error> {
         match self {
             Error::File { answer, .. } | Error::Incomplete { answer, .. } => Some(answer),
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// Maps the kernel's answer to `call` on `object` to an error without a remedy.
+    /// Returns a function that turns the kernel's answer to `call` on `object` into an error without a remedy.
     pub(crate) fn refused(call: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         move |answer| Error::Syscall { call, object: object.into(), answer, remedy: String::new() }
     }

@@ -4,11 +4,11 @@
 //! without decoding them. It also holds a descriptor of every BPF program that exists at any moment of the recording, reads the run statistics of the
 //! programs, and writes data without a perf record type as `bprec:state` samples.
 //!
-//! [`stat`] counts without recording. It uses the same sources of counts, and passes their states to the caller as they arrive.
+//! [`stat`] counts without recording. It reads the same counters, and passes their values to the caller as they arrive.
 //!
 //! This crate must not know command lines, terminals or reports: it takes parsed options, passes messages to a callback of the caller, and returns a
-//! [`Summary`]. `bprec-bpf` provides the facts of the kernel about BPF programs, and `bprec-format` all layouts. Only `drain::ring` and `sys` contain
-//! `unsafe`.
+//! [`Summary`]. `bprec-bpf` reads the kernel's information about BPF programs. `bprec-format` defines all layouts. Only `drain::ring` and `sys`
+//! contain `unsafe`.
 #![deny(unsafe_code)]
 mod control;
 mod doctor;
@@ -37,7 +37,8 @@ pub use sources::bpf_sampler::SamplerFields;
 pub use sources::shared::{CounterTarget, Shared, SharedOptions};
 pub use sys::survive_file_size_limit;
 
-/// Records as `options` request, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT, SIGTERM) arrives.
+/// Records as `options` request, until the command ends, the duration is over, all targets have ended, a signal (SIGINT, SIGTERM, SIGHUP)
+/// arrives, or [`Options::stop`] is ready.
 ///
 /// # Errors
 /// Fails if no event can be opened, the command cannot be run, or the output cannot be written. Data written before the error is kept and can be

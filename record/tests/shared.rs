@@ -88,7 +88,7 @@ fn a_process_is_counted_with_the_children_it_forks() {
     assert!(only[1] > 0 && only[1] < all[1] / 2, "{} page faults without children, {} with children", only[1], all[1]);
 }
 
-/// Sets the flag when it is dropped.
+/// Guard that sets the flag when the guard is dropped.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

@@ -115,6 +115,12 @@ fn rows(settings: &Settings, directory: &Path) -> Result<Vec<Row>> {
         let churn = Shape { programs: 5000, churned_programs: 5000, ..plain.clone() };
         add("by-prog, churn of 10,000 programs", &write("churn", churn)?);
     }
+    if "events".contains(&settings.only) {
+        for (name, record_bytes) in [("thinly", 8 << 20), ("densely", settings.record_bytes)] {
+            let events = Shape { record_bytes, programs: 1000, events: 700, ..plain.clone() };
+            add(&format!("by-prog, 700 events of 1,000 programs, {name} sampled"), &write(name, events)?);
+        }
+    }
     if "large".contains(&settings.only) {
         add(
             "by-prog, large: 10 times the size",

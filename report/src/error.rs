@@ -14,17 +14,17 @@ pub enum Error {
     /// A system call on the input or output failed.
     #[error("{call} {path}: {source}")]
     Io {
-        /// The attempted call.
+        /// Name of the system call.
         call: &'static str,
-        /// File that the call was about.
+        /// File or directory of the call.
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
     },
     /// A file became shorter while it was read, or its disk failed.
-    #[error("{path}: was truncated while it was read: offset {offset:#x} does not exist any more")]
+    #[error("{path}: the file was truncated while it was read: offset {offset:#x} can no longer be read")]
     Truncated {
-        /// File that the error is about.
+        /// The file.
         path: PathBuf,
         /// Lowest offset that could not be read.
         offset: u64,
@@ -34,15 +34,15 @@ pub enum Error {
     NotRecording {
         /// The input.
         path: PathBuf,
-        /// Contents that the input has instead of a recording.
+        /// Reason why the input is not a recording.
         problem: String,
     },
-    /// The damage of a recording prevents reading it.
+    /// A recording is so damaged that it cannot be read.
     #[error("{path}: {source}")]
     Format {
         /// The input.
         path: PathBuf,
-        /// Offset and cause.
+        /// Offset of the damage in the input, and the problem there.
         source: bprec_format::Error,
     },
     /// Files that do not belong to one recording.
@@ -52,17 +52,17 @@ pub enum Error {
         first: PathBuf,
         /// The later file.
         second: PathBuf,
-        /// Reason why they cannot be read as one recording.
+        /// Reason why the two files cannot be read as one recording.
         problem: String,
     },
-    /// An option that does not fit the recording.
+    /// An option with an invalid value, or a value that does not fit the recording.
     #[error("{option} {value}: {problem}")]
     Option {
-        /// The option.
+        /// Name of the option, such as `--time`.
         option: &'static str,
         /// The given value.
         value: String,
-        /// Problem with the value.
+        /// Problem with the value, and the values that are accepted.
         problem: String,
     },
     /// No program matches the requested filters.
@@ -71,6 +71,14 @@ pub enum Error {
         /// The requested filters.
         asked: Vec<ProgFilter>,
         /// Names of the recording's programs, sorted.
+        names: Vec<String>,
+    },
+    /// Neither a program nor an owner matches a value of `--without`.
+    #[error("no program and no owner of programs matches --without {asked}")]
+    NoProgramOrOwner {
+        /// The requested value.
+        asked: String,
+        /// Names of the recording's programs and owners, sorted.
         names: Vec<String>,
     },
     /// No task name matches the requested patterns.
@@ -97,6 +105,11 @@ impl Error {
         Error::NoProgram { asked: asked.to_vec(), names: sorted(names) }
     }
 
+    /// Error for a value of `--without` that matches neither a program nor an owner of these names.
+    pub(crate) fn no_program_or_owner<'n>(asked: &str, names: impl Iterator<Item = &'n str>) -> Error {
+        Error::NoProgramOrOwner { asked: asked.to_owned(), names: sorted(names) }
+    }
+
     /// Error for an input with a defect that prevents reading it.
     pub(crate) fn format(path: &Path, source: bprec_format::Error) -> Error {
         let problem = match (source.what, &source.problem) {
@@ -114,18 +127,22 @@ impl Error {
         Error::NotRecording { path: path.to_owned(), problem }
     }
 
-    /// Returns true if a selection matches nothing in the recording, which may be intended.
+    /// Returns true if a filter matches no program or no task of the recording. The user may expect that.
     pub fn is_no_match(&self) -> bool {
-        matches!(self, Error::NoProgram { .. } | Error::NoTask { .. })
+        matches!(self, Error::NoProgram { .. } | Error::NoProgramOrOwner { .. } | Error::NoTask { .. })
     }
 
-    /// Remedy, as a clause that follows the message; `None` where none is known.
+    /// Remedy, as a clause to print after the message; `None` if no remedy is known.
     pub fn remedy(&self) -> Option<String> {
         let remedy = match self {
             Error::NoProgram { asked, names } => {
                 let patterns = asked.iter().filter(|filter| matches!(filter, ProgFilter::Name(_)));
                 let similar = similar(patterns.map(ToString::to_string), names);
                 return Some(format!("{similar}bprec report --all lists all programs"));
+            }
+            Error::NoProgramOrOwner { asked, names } => {
+                let similar = similar([asked.clone()].into_iter(), names);
+                return Some(format!("{similar}bprec report --all lists programs, and --bill lists owners"));
             }
             Error::NoTask { asked, names } => {
                 return Some(format!("{}bprec report --by comm lists tasks", similar(asked.iter().cloned(), names)));
@@ -146,16 +163,16 @@ impl Error {
     }
 }
 
-/// Remedy where a recording is missing.
+/// Remedy if the input does not exist or is not a recording.
 const A_RECORDING: &str = "check the path; `bprec record -a -o FILE` makes a recording";
 
-/// Names similar to one of the patterns, as the beginning of a remedy; empty without any.
+/// Names similar to one of the patterns, as the beginning of a remedy; empty if no name is similar.
 fn similar(patterns: impl Iterator<Item = String>, names: &[String]) -> String {
     let found: Vec<_> = patterns.flat_map(|pattern| near(&pattern, names.iter().map(String::as_str))).collect();
     if found.is_empty() { String::new() } else { format!("similar names: {}; ", found.join(", ")) }
 }
 
-/// Names similar to a pattern, the most similar first.
+/// Up to three names similar to a pattern, the most similar first.
 fn near<'n>(pattern: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     const NAMES_MAX: usize = 3;
     const LEAST_LIKENESS: f64 = 0.8;

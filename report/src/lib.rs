@@ -46,7 +46,9 @@ pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
 pub use input::{Input, Progress, recordings_of};
 pub use model::text::{fit_middle, printable, wrap};
-pub use model::{Annotation, Bill, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
+pub use model::{
+    Annotation, Bill, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees, Without,
+};
 pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
 pub use options::wall_clock::{WallRange, WallTime};

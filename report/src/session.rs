@@ -6,9 +6,10 @@ use crate::index::{Index, Wanted};
 use crate::input::recording::OpenRecording;
 use crate::model::{
     Advice, Annotation, Bill, Count, CountersReport, Interval, LinesReport, OverTime, Overview, Page, Payers, Profile,
-    Report, Row, Stacks, Trees,
+    Report, Row, Stacks, Trees, Without,
 };
-use crate::pass::sinks::{slowed::correct_runs, stacks};
+use crate::pass::sinks::slowed::correct_runs;
+use crate::pass::sinks::stacks::{self, KeptDetails};
 use crate::pass::{self, Selection, Sink};
 use crate::query::maps::MapsReport;
 use crate::query::{annotate, by_prog, counters, page};
@@ -36,7 +37,7 @@ impl<'a> Session<'a> {
         Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
     }
 
-    /// Reads the side band without mapped files: names of code in user space are missing in [`Session::stacks`] and its exports.
+    /// Reads the side band without mapped files: [`Session::stacks`] and the exports have no names of code in user space.
     ///
     /// # Errors
     /// Same as [`Session::open`].
@@ -65,12 +66,12 @@ impl<'a> Session<'a> {
         input.checked(session)
     }
 
-    /// Times at which run statistics were read, ns of the recording's clock, ascending: intervals of counts can begin and end there.
+    /// Times at which the recorder read run statistics, ns of the recording's clock, ascending. Counts are known for intervals between these times.
     pub fn read_times_ns(&self) -> Vec<u64> {
         self.index.runs.moments_ns().collect()
     }
 
-    /// Reports each program's activity between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
+    /// Reports each program's activity from `from_ns` to `to_ns`, ns of the recording's clock. Both should be in [`Session::read_times_ns`].
     ///
     /// # Errors
     /// Fails if `options` name an event that the recording does not have.
@@ -80,8 +81,8 @@ impl<'a> Session<'a> {
         Ok(Interval::new(report, from_ns, to_ns))
     }
 
-    /// Reports an interval with the samples from `sampled_from_ns` on, as an interval has few samples of its own. Runs are from the interval alone,
-    /// and so is the order of rows that are sorted by the time in runs.
+    /// Reports the runs of an interval, and the samples from `sampled_from_ns` to the end of the interval: a short interval has few samples. With
+    /// [`Sort::Cpu`], the runs of the interval order the rows.
     ///
     /// # Errors
     /// Same as [`Session::interval`].
@@ -96,7 +97,7 @@ impl<'a> Session<'a> {
         let (longer, overviews) = self.overviews(&Options { time, folds_tools: true, ..options.clone() })?;
         interval.overviews = overviews;
         interval.sampled_ns = longer.recording.elapsed_ns;
-        // Rows refer to programs by position in the list of programs, which is the same for any selected time.
+        // Rows refer to positions in the list of programs. The list is the same for any selected time.
         let report = &mut interval.report;
         report.events = longer.events;
         if options.sort == Sort::Cpu {
@@ -122,7 +123,7 @@ impl<'a> Session<'a> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
     }
 
-    /// Reports the cost of each program in intervals of this length, ns; with `None`, in about sixty intervals.
+    /// Reports the cost of each program in intervals of `interval_ns`; `None` gives about sixty intervals.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -130,8 +131,8 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
-    /// Reports the cost of each program, and the cost of all programs in about sixty intervals, which [`Report::write_table_as`] draws as spark
-    /// lines.
+    /// Reports the cost of each program, and the cost of all programs in about sixty intervals. [`Report::write_table_as`] draws the intervals as
+    /// spark lines.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -147,7 +148,7 @@ impl<'a> Session<'a> {
         self.recording.checked(page::overviews(&self.recording, &self.index, options))
     }
 
-    /// Gives advice by fixed rules over the report by program.
+    /// Returns the advice that fixed rules derive from the report by program.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -155,7 +156,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::advice::advice(&self.recording, &self.index, options))
     }
 
-    /// Reports the payers: the tasks, CPUs or cgroups that ran when programs did. All of `keys` together identify a payer.
+    /// Reports the payers: the tasks, CPUs, cgroups or containers in which programs ran. All of `keys` together identify a payer.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -172,6 +173,15 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::bill::bill(&self.recording, &self.index, options, owner))
     }
 
+    /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or owners
+    /// of programs as in [`Session::bill`]; all of `keys` together identify a payer.
+    ///
+    /// # Errors
+    /// Fails if a pattern matches neither a program nor an owner, or if `options` name an event or a time that the recording does not have.
+    pub fn without(&self, options: &Options, patterns: &[String], keys: &[Payer]) -> Result<Without> {
+        self.recording.checked(by_prog::without::without(&self.recording, &self.index, options, patterns, keys))
+    }
+
     /// Reports the composition of each program's cost: its functions, their callees, and code further in. Parts with less than `percent_limit` of
     /// their program's cost are folded.
     ///
@@ -181,10 +191,10 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::tree::trees(&self.recording, &self.index, options, percent_limit))
     }
 
-    /// Lists the code of programs with the cost of each line and instruction, in the first selected event that has samples in one of the programs.
+    /// Lists the code of programs with the cost of each line and instruction. Uses the first selected event that has samples in one of the programs.
     ///
     /// # Errors
-    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn annotate(&self, options: &AnnotateOptions) -> Result<Annotation> {
         self.recording.checked(annotate::annotate(&self.recording, &self.index, options))
     }
@@ -227,7 +237,7 @@ impl<'a> Session<'a> {
     /// Counts the call chains of the first selected event that has samples.
     ///
     /// # Errors
-    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn stacks(&self, options: &Options) -> Result<Stacks> {
         self.recording.checked(stacks::of(&self.recording, &self.index, options))
     }
@@ -235,15 +245,16 @@ impl<'a> Session<'a> {
     /// Returns the samples over time of the first selected event that has samples, with the programs and their runs.
     ///
     /// # Errors
-    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
-        self.recording.checked(page::profile(&self.recording, &self.index, options, true))
+        let kept = KeptDetails { samples: true, ..KeptDetails::default() };
+        self.recording.checked(page::profile(&self.recording, &self.index, options, kept))
     }
 
-    /// Returns the contents of a page: the report, the report over time, and the call chains of the first selected event that has samples.
+    /// Returns the models of the HTML page: the report, the report over time, and the call chains of the first selected event that has samples.
     ///
     /// # Errors
-    /// Fails if `options` name an event or a time that the recording does not have, or it has no event that samples.
+    /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn page(&self, options: &Options) -> Result<Page> {
         self.recording.checked(page::page(&self.recording, &self.index, options))
     }
@@ -251,12 +262,16 @@ impl<'a> Session<'a> {
     /// Writes samples of an event for another viewer, and returns the number of samples. Writes nothing if there are no samples.
     ///
     /// # Errors
-    /// Fails if `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
+    /// Fails if `options` name an event or a time that the recording does not have, the recording has no sampling event, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
+        let with_lines = KeptDetails { addresses: true, ..KeptDetails::default() };
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
-            ExportFormat::Pprof => self.export_profile(options, |profile| profile.write_pprof(out)),
-            ExportFormat::Otlp => self.export_profile(options, |profile| profile.write_otlp(out)),
+            ExportFormat::Pprof => self.export_profile(options, with_lines, |profile| profile.write_pprof(out)),
+            ExportFormat::Otlp => {
+                let kept = KeptDetails { containers: true, ..with_lines };
+                self.export_profile(options, kept, |profile| profile.write_otlp(out))
+            }
             ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
             ExportFormat::Firefox => {
                 let profile = self.profile(options)?;
@@ -287,8 +302,13 @@ impl<'a> Session<'a> {
 
     /// Writes the call chains of a profile, without the samples of threads over time. Returns the number of samples; writes nothing if there are
     /// none.
-    fn export_profile(&self, options: &Options, write: impl FnOnce(&Profile) -> io::Result<()>) -> Result<Count> {
-        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, false))?;
+    fn export_profile(
+        &self,
+        options: &Options,
+        kept: KeptDetails,
+        write: impl FnOnce(&Profile) -> io::Result<()>,
+    ) -> Result<Count> {
+        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, kept))?;
         let total = profile.samples.stacks.total;
         if total.samples > 0 {
             write(&profile)?;
@@ -296,7 +316,7 @@ impl<'a> Session<'a> {
         Ok(total)
     }
 
-    /// Passes every sample that `query` selects, with its attribution, to a sink. Uses [`Options::threads`] threads.
+    /// Passes every sample that `query` selects, with its attribution, to `sink`, and returns the sink. Uses [`Options::threads`] threads.
     ///
     /// # Errors
     /// Fails if `query` names an event or a time that the recording does not have.
@@ -311,7 +331,7 @@ impl<'a> Session<'a> {
         Symbolizer::new(&self.index)
     }
 
-    /// Name of a program by its number, as in [`crate::Charge`].
+    /// Name of the program with this number ([`crate::Charge`]); `None` if no program has the number.
     pub fn program_name(&self, program: u32) -> Option<&str> {
         self.index.programs.list.get(program as usize).map(|program| program.name())
     }
@@ -321,13 +341,13 @@ impl<'a> Session<'a> {
         &self.index.problems
     }
 
-    /// Names of the events by position.
+    /// Names of the recording's events, in their order in the recording.
     pub fn event_names(&self) -> &[String] {
         &self.recording.names
     }
 }
 
-/// Numbers of maps written and recorded.
+/// Counts of the maps and programs that [`maps`] found.
 #[derive(Debug, Clone, Copy)]
 pub struct MapsSummary {
     /// Number of maps that were written.
@@ -361,7 +381,6 @@ mod tests {
     use crate::pass::PASSES;
     use std::path::Path;
 
-    /// Each command reads the samples once for all its views.
     #[test]
     fn each_command_reads_samples_once() {
         for name in ["linux-7.2/ratio.data", "linux-6.18/busy.data", "linux-7.2/cut-off.data"] {
@@ -373,7 +392,7 @@ mod tests {
             let by_cpu = Options { by: Some("cpu".parse().unwrap()), ..options.clone() };
             let annotated = AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() };
             let export = |format| session.export(&options, format, &mut io::sink()).map(drop);
-            let commands: [(&str, &dyn Fn() -> Result<()>); 16] = [
+            let commands: [(&str, &dyn Fn() -> Result<()>); 17] = [
                 ("by-prog", &|| session.by_prog(&options).map(drop)),
                 ("by owner", &|| session.by_prog(&by_owner).map(drop)),
                 ("by cpu", &|| session.by_prog(&by_cpu).map(drop)),
@@ -382,6 +401,7 @@ mod tests {
                 ("advice", &|| session.advice(&options).map(drop)),
                 ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
                 ("bill", &|| session.bill(&options, None).map(drop)),
+                ("without", &|| session.without(&options, &["*".to_owned()], &[]).map(drop)),
                 ("trees", &|| session.trees(&options, 0.5).map(drop)),
                 ("annotate", &|| session.annotate(&annotated).map(drop)),
                 ("lines", &|| session.lines(&options).map(drop)),

@@ -1,4 +1,4 @@
-//! The code of programs: its costs add up to those of the ledger, and its text equals that of other disassemblers for the same bytes.
+//! Code listings of programs: costs add up to the ledger, and each instruction has the text that objdump prints for the same bytes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -313,7 +313,7 @@ fn plain_x86(text: &str) -> String {
     let sizes = ["qword ptr ", "dword ptr ", "word ptr ", "byte ptr ", "cs:", "ds:"];
     let text = sizes.iter().fold(text, |text, size| text.replace(size, ""));
     let text = text.replace("*1", "").replace("+0]", "]").replace("movabs ", "mov ").replace(" near ", " ");
-    // `imul rax,rax,8` and `imul rax,8` are the same instruction: a register that occurs twice is written once.
+    // `imul rax,rax,8` and `imul rax,8` are the same instruction. The result has the second form.
     let operands = text.strip_prefix("imul ").map(|operands| operands.split(',').collect::<Vec<_>>());
     match operands.as_deref() {
         Some([to, from, by]) if to == from => format!("imul {to},{by}"),
@@ -334,7 +334,7 @@ fn compare(arch: &str, tool: &str, arguments: &[&str], plain: fn(&str) -> String
         return;
     }
     let (mut functions, mut insns) = (0, 0);
-    // Many recordings contain the same code at the same address, which is compared once.
+    // Many recordings contain the same code at the same address. Such code is compared once.
     let mut seen = BTreeSet::new();
     for path in recordings() {
         let input = Input::open(&path).unwrap();

@@ -6,8 +6,9 @@
 mod states;
 
 use bprec_format::bprec::state::{
-    AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, ProgramCounters, ProgramRuns,
-    Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
+    AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, LinkMisses, ProbeMisses,
+    ProgramCounters, ProgramRuns, Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget,
+    State, StatsOff, TargetCounters,
 };
 use bprec_format::{AttrFlags, Endian, EventAttr, File, FileAttr, SampleType, event_type, software};
 use bprec_report::model::{CounterSource, CountersReport, Exact, Known, Program, Report};
@@ -20,7 +21,7 @@ use std::path::Path;
 const START_NS: u64 = 14_370_420_387;
 const S: u64 = 1_000_000_000;
 
-/// The committed recording, with more states at its end.
+/// Returns `ratio.data` with these states appended.
 fn fixture_with(states: &[State]) -> Input {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let bytes = std::fs::read(path).unwrap();
@@ -111,7 +112,7 @@ fn programs() -> Vec<(u32, u64)> {
     keys.filter(|(id, _)| [11, 13, 16, 17, 22].contains(id)).collect()
 }
 
-/// Scenario: all runs of program 11 are measured, of 13 only few; 16 is refused, the counts of 17 decrease, and one count of 22 is impossible.
+/// Scenario: all runs of program 11 and few runs of 13 are measured; 16 is not counted; counts of 17 decrease; one count of 22 is impossible.
 fn scenario() -> Vec<State> {
     let [(_, load_11), (_, load_13), (_, load_16), (_, load_17), (_, load_22)] = programs()[..] else { panic!() };
     let slow = Histogram::bucket(100_000, 3);
@@ -179,7 +180,7 @@ fn exact(report: &Report, id: u32) -> &Exact {
     program(report, id).exact.value().unwrap()
 }
 
-/// The fields of each line.
+/// Splits CSV into lines and fields.
 fn csv_fields(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| {
         let (mut fields, mut quoted) = (vec![String::new()], false);
@@ -460,7 +461,7 @@ fn intervals_add_up_to_totals() {
     }
 }
 
-/// Two ways to the same number: the table by program uses the first and last snapshot, the view over time all of them.
+/// Two ways to the same number: the table by program uses the first and the last snapshot, the view over time uses all snapshots.
 #[test]
 fn totals_over_time_are_the_runs_by_program() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
@@ -485,6 +486,34 @@ fn totals_over_time_are_the_runs_by_program() {
         }
     }
     assert!(compared > 20, "{compared}");
+}
+
+/// Program 11 has two links, one of them attached during the recording; a link of program 13 was removed; those of 16 missed no hit. A second file adds to
+/// the first.
+#[test]
+fn missed_hits_of_kprobes_are_summed_up_by_program() {
+    let link = |link_id, prog_id, first, last| LinkMisses { link_id, prog_id, first, last };
+    let links =
+        vec![link(1, 11, 100, Some(1_130)), link(2, 11, 0, Some(4)), link(3, 13, 7, None), link(4, 16, 5, Some(5))];
+    let first = State::ProbeMisses(ProbeMisses { time_ns: START_NS + 1, links });
+    let second =
+        State::ProbeMisses(ProbeMisses { time_ns: START_NS + 2, links: vec![link(1, 11, 1_130, Some(1_133))] });
+    let input = fixture_with(&[first, second]);
+    let misses = |report: &Report| [11, 13, 16, 17].map(|id| program(report, id).probe_misses);
+    let report = by_prog(&input, &Options::default()).unwrap();
+    assert_eq!(misses(&report), [Some(1_037), None, Some(0), None]);
+    let table = text(|out| report.write_table(out, 300).unwrap());
+    let name = program(&report, 11).label_with_id();
+    assert!(table.contains("PROBE MISSES") && table.contains(&format!("1,037 hits of {name}")), "{table}");
+    let csv = text(|out| report.write_csv(out).unwrap());
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let [id, missed] = ["id", "probe_misses"].map(|name| head.iter().position(|it| *it == name).unwrap());
+    let cells: Vec<&str> = lines.filter(|cells| cells[id] == "11").map(|cells| cells[missed]).collect();
+    assert!(cells.contains(&"1037"), "{csv}");
+    // The counts are of the whole recording.
+    let part = Options { time: "0%-50%".parse().unwrap(), ..Options::default() };
+    assert_eq!(misses(&by_prog(&input, &part).unwrap()), [None; 4]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ const DAMAGES: usize = 1000;
 const JUDGED_EVERY: usize = 20;
 /// Number of tested lengths for each pair of consecutive record types, per recording.
 const LENGTHS: usize = 4;
-/// Limit on the number of records that the rest of a damaged record may look like.
+/// Limit on the number of records that a recovery may find in the bytes of a damaged record.
 const REMNANTS: usize = 3;
 
 /// A recording in which a recovery keeps every record, and the positions of its records.
@@ -81,7 +81,7 @@ fn originals() -> Vec<Original> {
         let is_file = bytes.get(8).is_some_and(|size| [104, 72].contains(size)) || bytes.get(15) == Some(&104);
         let records = records(&once);
         let count = |bytes: &[u8]| File::parse(bytes).map_or(0, |file| file.records().map_while(Result::ok).count());
-        // An input that is no file, or that a recovery changes, is replaced by its recovered file.
+        // If the input is not a file, or a recovery drops records, the recovered file replaces the input.
         let bytes = if is_file && count(&bytes) == records.len() { bytes } else { once };
         let file = File::parse(&bytes).unwrap();
         let walked: Vec<_> = file.records().map_while(Result::ok).collect();
@@ -142,7 +142,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
     ["all of it is 0", "other bytes", "a bit"][choice - 8].to_owned()
 }
 
-/// Complaint of perf about a recording.
+/// Reads a recording with perf. Returns perf's error; `None` if perf succeeds.
 fn refusal(dir: &tempfile::TempDir, bytes: &[u8]) -> Option<String> {
     let path = dir.path().join("recovered.data");
     std::fs::write(&path, bytes).unwrap();
@@ -251,7 +251,7 @@ fn what_was_recovered_stays_as_it_is() {
     }
 }
 
-/// A recovery keeps all records of this file. Although the content of a record looks like other records, it must stay whole.
+/// A recovery keeps all records of this file whole. The body of one record looks like other records.
 #[test]
 fn what_was_believed_once_is_believed_again() {
     let bytes = include_bytes!("../../fixtures/regressions/believed-once.data");

@@ -45,7 +45,7 @@ fn recording() -> Vec<u8> {
     let mut out = Vec::new();
     let layout = FileLayout::begin(&[FileAttr { attr, ids: Vec::new() }], Endian::Little, &mut out);
     let start = out.len();
-    // A map of `/bin/one`, with its process and its trailer.
+    // An MMAP record of `/bin/one`: process, address range, path, then the trailer.
     let path = u64::from_le_bytes(*b"/bin/one");
     record(&mut out, RecordType::MMAP, misc::USER, &[task(10), 0x400000, 0x10000, 0, path, 0, task(10), 0]);
     const K: u64 = context::KERNEL;
@@ -97,7 +97,7 @@ fn printed(keep_chains_apart: bool) -> String {
     one
 }
 
-/// Only the cookie 9, whose chain never comes, is printed differently: perf forgets that it is a cookie and prints a function without a name.
+/// The output differs only at cookie 9, because its chain never comes: perf prints the cookie as a function without a name.
 #[test]
 fn chains_are_merged_as_perf_merges_them() {
     let perf = MERGED.replace("               9 [unknown]", "               9 (cookie)");

@@ -121,7 +121,7 @@ fn runs_over_time_add_up() {
     assert!(compared > 20, "{compared}");
 }
 
-/// A program's life reaches from its load to its unload, or from the start of the recording to its end.
+/// A program's life reaches from its load to its unload. A missing load or unload is the start or the end of the recording.
 #[test]
 fn lives_have_both_ends() {
     let (mut whole, mut loaded) = (0, 0);

@@ -1,4 +1,4 @@
-//! Recordings that are large enough for several threads, whose samples the generator has counted.
+//! Recordings that are large enough for several threads. The generator counts their samples, so the expected numbers are known.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Container, Made, Shape, SharedHook, generate_bytes};
@@ -11,7 +11,7 @@ use bprec_report::{
 };
 use std::sync::Arc;
 
-/// Threads get samples in parts of one mebibyte: this is a dozen parts.
+/// Twelve parts: each thread gets samples in parts of one mebibyte.
 const RECORD_BYTES: u64 = 12 << 20;
 
 fn generated(container: Container) -> (Vec<u8>, Made) {
@@ -70,7 +70,7 @@ fn any_number_of_threads_prints_the_same_lines() {
     }
 }
 
-/// The recording exceeds the memory kept between the passes, so each pass unpacks it.
+/// The unpacked records exceed the memory limit for keeping them, so each pass unpacks the recording again.
 #[test]
 fn what_is_too_large_to_keep_is_unpacked_again() {
     let shape = Shape { record_bytes: 44 << 20, container: Container::ZstdFile(1), ..Shape::default() };
@@ -97,7 +97,7 @@ fn every_container_has_the_samples_that_were_generated() {
 
         let mut source = Source::from_bytes("generated", bytes);
         let summary = script(&mut source, &ScriptOptions::default(), &mut std::io::sink()).unwrap();
-        // The other samples are those of `bprec:state`.
+        // The recording also has samples of `bprec:state`.
         assert!(summary.samples > made.samples, "{container:?}");
         assert_eq!((summary.late, summary.unknown, summary.unreadable), (0, 0, 0), "{container:?}");
         assert!(summary.problems.is_empty(), "{container:?}: {:?}", summary.problems);

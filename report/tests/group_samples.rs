@@ -36,7 +36,7 @@ const fn read(cpu: u32, tid: u32, values: [u64; 3]) -> Read {
     Read { cpu, tid, values }
 }
 
-/// Samples of two CPUs, which alternate in the file. The third event does not increase at each sample.
+/// Samples of two CPUs, alternating in the file. The count of the third event does not increase at each sample.
 const READS: [Read; 5] = [
     read(0, 5, [1_000_000, 7, 0]),
     read(1, 6, [2_000_000, 100, 3]),
@@ -227,7 +227,7 @@ fn counters_that_began_before_the_file_are_not_charged_to_its_first_samples() {
     assert_as_perf(&bytes, &[], &script_sums(&bytes, ScriptOptions::default()).0);
 }
 
-/// A selection written to its own file has the same differences as in the whole, and parts of the time add up to the whole.
+/// In a file with a selection, each sample has the same difference as in the whole recording. Parts of the time add up to the whole.
 #[test]
 fn selections_that_are_rewritten_keep_the_differences() {
     let bytes = recording(AttrFlags::default(), &READS);

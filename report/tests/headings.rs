@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use support::fixtures;
 
-/// Splits a line into headings, which are separated by two or more blanks.
+/// Splits a line into headings. Two or more blanks separate headings.
 fn headings(line: &str) -> impl Iterator<Item = &str> {
     line.split("  ").map(str::trim).filter(|heading| !heading.is_empty())
 }

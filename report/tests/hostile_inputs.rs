@@ -1,5 +1,5 @@
-//! Inputs that are not regular files, that change while they are read, or that unpack to more than the limit: each ends with an error
-//! that names the reason, or is read without the bad part; none crashes the reader, blocks it, or fills the machine.
+//! Inputs that are not regular files, that change while they are read, or that unpack to more than the limit. The reader names the
+//! reason in an error, or reads the input without the bad part. It does not crash, block, or use up the memory of the machine.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -70,7 +70,7 @@ fn a_file_that_is_truncated_while_it_is_read_is_an_error() {
     }
 }
 
-/// A session keeps an index and reads the samples at each query. If the file is truncated in between, the query fails; another file is not affected.
+/// A session keeps an index and reads the samples at each query. If the file is truncated in between, the query fails. Other files can be read.
 #[test]
 fn a_file_that_is_truncated_between_two_queries_is_an_error() {
     let directory = tempfile::tempdir().unwrap();

@@ -15,8 +15,7 @@ use bprec_report::{
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// Texts that no output may contain. The second member is the number in the escape `\u{…}` of the first character: each escape must occur in some
-/// output.
+/// Texts that no output may contain, each with the number in the escape `\u{…}` of its first character. Each escape must occur in some output.
 const HOSTILE: [(&str, &str); 8] = [
     ("\u{1b}[2J", "1b"),
     ("\u{7}\r\n", "7"),

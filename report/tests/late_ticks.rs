@@ -1,4 +1,5 @@
-//! Ticks that did not arrive in a recording of perf, which does not say what it sampled: 100 of 1,000 ticks of each of two CPUs in a second.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, the kind of time
+//! that lacks ticks is unknown.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;
@@ -8,7 +9,7 @@ use bprec_format::{
     SampleType, event_type, misc, software,
 };
 use bprec_report::model::{LateTicks, MissingTicks};
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Document, Input, Options, Session, by_prog};
 
 const TICK_NS: u64 = 1_000_000;
 /// Every tenth tick arrives.
@@ -16,7 +17,7 @@ const APART_NS: u64 = 10 * TICK_NS;
 const TICKS: u64 = 100;
 const KERNEL_ADDR: u64 = 0xffff_ffff_8100_0000;
 
-/// Recording of an event on two CPUs, one of which is idle, on a machine with this number of CPUs.
+/// Recording of an event on two CPUs of a machine with `online` CPUs. CPU 0 runs task 7, CPU 1 runs `idle_pid` (0 is the idle task).
 fn recording(flags: AttrFlags, online: u32, idle_pid: u32) -> Input {
     let fields = [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {
@@ -61,6 +62,26 @@ fn recordings_of_perf_have_late_ticks() {
         let late = late(&input, &options).unwrap();
         assert_eq!((late.capacity_ns, late.missing), (cpus * of_each_cpu, MissingTicks::Unknown));
         assert!((late.arrived_percent - percent).abs() < 1e-9, "{}", late.arrived_percent);
+    }
+}
+
+/// Reports with shares of the machine say that these may be too low.
+#[test]
+fn bills_and_payers_say_that_ticks_are_missing() {
+    let input = recording(AttrFlags::default(), 2, 0);
+    let ticks = late(&input, &Options::default());
+    assert!(ticks.is_some());
+    let session = Session::open(&input).unwrap();
+    let (bill, payers) =
+        (session.bill(&Options::default(), None).unwrap(), session.payers(&Options::default(), &[]).unwrap());
+    assert_eq!(bill.events.iter().map(|event| event.late_ticks).collect::<Vec<_>>(), [ticks]);
+    assert_eq!(payers.events.iter().map(|event| event.late_ticks).collect::<Vec<_>>(), [ticks]);
+    let (mut of_bill, mut of_payers) = (Vec::new(), Vec::new());
+    bill.write_table(&mut of_bill, usize::MAX).unwrap();
+    payers.write_table(&mut of_payers, usize::MAX).unwrap();
+    for shown in [of_bill, of_payers] {
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("only 10 % of the sampling timer's ticks arrived"), "{shown}");
     }
 }
 

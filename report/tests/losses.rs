@@ -20,7 +20,7 @@ const FAULTS_NAME: &str = "page-faults:HG";
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 const PAGE_FAULTS: u64 = 2;
 
-/// Record appended to the records of a recording.
+/// Record or state that the test appends to a recording.
 #[derive(Clone, Copy)]
 enum Told<'a> {
     /// LOST: number of lost records, which may be of any event.
@@ -48,7 +48,7 @@ fn clock(events: &[FileAttr]) -> u64 {
     events[0].ids[0]
 }
 
-/// The second event, with two ids.
+/// An additional event, with one id for each of two CPUs.
 struct Extra {
     config: u64,
     ids: [u64; 2],
@@ -160,7 +160,7 @@ impl Forms {
         assert_eq!(of_csv, lost, "{name}:\n{}", self.csv);
     }
 
-    /// Asserts that the table begins with this text, after the number of samples.
+    /// Asserts that a line of the table with ` lost` contains this text.
     fn opens_with(&self, text: &str) {
         let lines = self.table.lines().filter(|line| line.contains(" lost"));
         assert!(lines.clone().any(|line| line.contains(text)), "{text} is not in {:?}", lines.collect::<Vec<_>>());
@@ -297,7 +297,7 @@ fn where_the_kernel_does_not_count_the_records_stand() {
     assert_eq!(forms.json["recording"]["loss_not_counted"], true);
 }
 
-/// Counts are limited to the largest number.
+/// Sums stop at the largest 64-bit number.
 #[test]
 fn counts_do_not_wrap() {
     let told = |clock| {

@@ -80,3 +80,5 @@ mod tree;
 mod unknown_code;
 #[path = "views.rs"]
 mod views;
+#[path = "without.rs"]
+mod without;

@@ -1,5 +1,5 @@
 //! Recordings with many pairs: of events and programs, programs and maps, records and events. Reading takes memory and time in proportion to
-//! their size, not to the number of pairs.
+//! the size of the recording, not to the number of pairs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 #[path = "support/limits.rs"]
@@ -49,7 +49,8 @@ fn info(id: u32, maps: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Builds a recording: programs with these entries in the section and these load times, and events with this number of samples in the first program.
+/// Builds a recording with `samples` samples in the first program, spread over `events` events. `infos` are the entries of the section
+/// BPF_PROG_INFO; `loaded_ns` returns the load time of the program of an entry, `None` for no load record.
 fn recording(events: u64, samples: u64, infos: &[Vec<u8>], loaded_ns: impl Fn(usize) -> Option<u64>) -> Vec<u8> {
     let attrs: Vec<FileAttr> =
         (FIRST_ID..).take(events as usize).map(|id| FileAttr { attr: attr(id), ids: vec![id] }).collect();
@@ -100,7 +101,7 @@ fn json(report: &impl Document) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// All tests are in one function, because nothing else may run meanwhile.
+/// All tests are in one function, so that none runs in parallel: memory and CPU time are measured for the whole process.
 #[test]
 fn pairs_take_no_memory_and_no_time() {
     events_and_programs();
@@ -191,7 +192,7 @@ fn programs_and_maps() {
     assert_eq!(document["maps"][0]["programs"].as_array().unwrap().len(), programs as usize, "JSON has all");
 }
 
-/// A stream in which events come one by one, each with many ids, and a record in between.
+/// A stream with many events: the attr of each event has many ids, and one sample follows it.
 fn attrs_between_records() {
     let (events, ids) = (200, 7000);
     let layout = SampleLayout::new(&attr(1), Endian::Little);

@@ -51,7 +51,7 @@ fn a_map_is_found_by_the_whole_name_and_by_what_the_kernel_keeps() {
     }
 }
 
-/// A recording without maps is distinguished from a recording with other maps.
+/// The summary distinguishes a recording without maps from a recording in which no map matches the filter.
 #[test]
 fn a_recording_says_that_it_has_no_maps() {
     for (recording, filter, expected) in

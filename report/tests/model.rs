@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::{self, Report};
-use bprec_report::{AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Session, Split, by_prog, diff};
+use bprec_report::{
+    AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, Session, Split, by_prog, diff,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -224,7 +226,7 @@ fn shares_are_of_what_they_say() {
     }
 }
 
-/// Name of a program's group, from the program's JSON: the distinct names, or the text for a program without names.
+/// Name of a program's group, from the program's JSON: the distinct names, or the text that stands for an absent name.
 fn group_of(program: &Value, by: Group) -> String {
     let named = |value: &Value| value.as_str().map(str::to_owned);
     let many = |names: Vec<String>, none: &str| match names.into_iter().collect::<BTreeSet<_>>() {
@@ -369,6 +371,7 @@ fn json_is_what_its_schema_says() {
     let annotation_schema = schema_of(model::annotation_schema());
     let lines_schema = schema_of(model::lines_schema());
     let bill_schema = schema_of(model::bill_schema());
+    let without_schema = schema_of(model::without_schema());
     for path in fixtures() {
         let at = path.display().to_string();
         let input = Input::open(&path).unwrap();
@@ -384,6 +387,11 @@ fn json_is_what_its_schema_says() {
         validate(&lines_schema, &lines_schema, &serde_json::to_value(&lines).unwrap(), &at);
         let bill = session.bill(&Options::default(), None).unwrap();
         validate(&bill_schema, &bill_schema, &serde_json::to_value(&bill).unwrap(), &at);
+        let keys = [Payer::Comm, Payer::Pid, Payer::Cgroup, Payer::Container, Payer::Cpu];
+        // A recording without programs has none that could be removed.
+        if let Ok(without) = session.without(&Options::default(), &["*".to_owned()], &keys) {
+            validate(&without_schema, &without_schema, &serde_json::to_value(&without).unwrap(), &at);
+        }
     }
 }
 
@@ -487,8 +495,8 @@ fn check(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// In a recording with exact counts, time per run by samples equals the counted time within the margin of chance. Samples also
-/// see the cost of counting, of which `gross` includes a part.
+/// In a recording with exact counts, cycles per run by samples equal the counted cycles within the margin of chance. Samples also
+/// see the cost of counting; `gross` includes a part of that cost.
 #[test]
 fn what_samples_say_of_a_run_is_what_was_counted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");

@@ -63,7 +63,7 @@ fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Reads a damaged recording with its damaged journal, as files, because a journal is only found for a file.
+/// Reads a recording, half of the time damaged, with its damaged journal. Both are files, because a reader finds a journal only beside a file.
 fn read_with_journal(
     directory: &Path,
     baseline: &Input,
@@ -182,7 +182,7 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let _ = header(input);
 }
 
-/// Lists the code of all programs, and the lines of all.
+/// Lists the code and the lines of all programs.
 fn annotate_and_lines(input: &Input, options: &Options, numbers: &mut Numbers) {
     let Ok(session) = Session::open(input) else { return };
     // A filter for a task that does not exist leaves no samples; `annotate` then lists all programs.
@@ -236,7 +236,7 @@ fn features(metadata: &Metadata<'_>) {
     }
 }
 
-/// Variable with the mutations to read.
+/// Environment variable with the number of mutations to try, or a range of them.
 const MUTATIONS: &str = "BPREC_MUTATIONS";
 
 /// Parses a range of mutations; each mutation depends only on its number.
@@ -269,7 +269,7 @@ fn damage_is_survived() {
     }
 }
 
-/// Reads the recordings of these mutations.
+/// Makes the damaged recordings with these numbers, and reads them.
 fn survive(rounds: Range<u64>) {
     let inputs = inputs();
     assert!(!inputs.is_empty(), "no recording to damage");

@@ -1,4 +1,4 @@
-//! The number of runs of a program is the same in all views, here for a recording with run statistics in windows.
+//! The number of runs of a program is the same in all views. The tested recording has run statistics only in windows of time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "support/states.rs"]
@@ -18,7 +18,7 @@ use std::path::Path;
 const MS: u64 = 1_000_000;
 
 /// Returns a committed recording with other run statistics: they are on for 10 ms in every 100 ms, and programs run more and more often. Also returns
-/// the states of its session, and then the new run statistics.
+/// the recording's states: first those of its session, then the new run statistics.
 fn recording() -> (Input, Vec<State>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
     let mut counted = 0;
@@ -33,7 +33,7 @@ fn recording() -> (Input, Vec<State>) {
 }
 
 /// Replaces the run statistics of a recording with those of windows of 10 ms in every 100 ms. `counts` gets the number of the window and the last
-/// reading of the recording. It returns (runs, time) of each program at the begin and at the end of the window.
+/// reading of the recording, and returns (runs, time) of each program at the begin and at the end of the window.
 fn in_windows(bytes: &[u8], mut counts: impl FnMut(u64, &RunStats) -> [Vec<(u64, u64)>; 2]) -> (Input, Vec<State>) {
     let parsed = File::parse(bytes).unwrap();
     let (section, endian) = (parsed.data(), parsed.endian());
@@ -187,7 +187,7 @@ fn runs_of_a_program_are_one_number() {
     assert!(programs >= 4 && rates_compared >= 1, "{programs} {rates_compared}");
 }
 
-/// A report of a part of the time has the same runs as the view over time of this part, whose intervals are inside the part.
+/// A report of a part of the time has the same runs as the view over time of the same part. All intervals of that view are inside the part.
 #[test]
 fn a_part_of_the_time_has_the_runs_of_that_time() {
     let (input, _) = recording();
@@ -238,7 +238,7 @@ fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     assert!(!said.iter().any(unsampled), "{said:#?} {rows}");
 }
 
-/// An interval of `top` has the runs of its own time and samples of a longer time; numbers from few samples are marked.
+/// An interval of `top` has the runs of its own time, and can have the samples of a longer time. Without these, `≤` marks numbers from few samples.
 #[test]
 fn an_interval_may_have_the_samples_of_a_longer_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.18/busy.data");

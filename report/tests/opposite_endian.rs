@@ -1,5 +1,5 @@
-//! A recording is converted to the other byte order, by a converter that shares no code
-//! with the reader. It gives the same report and the same text.
+//! A recording in the other byte order gives the same report and the same text. The converter of the byte order
+//! shares no code with the reader.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 

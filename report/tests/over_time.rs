@@ -36,7 +36,7 @@ fn intervals_add_up_to_the_ledger() {
                     let runs = program.exact_throughout().map(|exact| exact.runs);
                     let runs = runs.or(program.runs.value().map(|runs| runs.count));
                     let counted = row.counted.value();
-                    // Run statistics that were on in windows give estimates in both views, which are not compared.
+                    // Estimates are not compared: run statistics were on only in windows.
                     if program.runs.value().is_none_or(|runs| runs.estimate.is_none()) {
                         assert_eq!(counted.map(|counted| counted.runs), runs, "{at} {}: {:?}", row.name, row.counted);
                     }
@@ -58,7 +58,7 @@ fn intervals_add_up_to_the_ledger() {
     assert!(compared > 100 && counted_rows > 100, "{compared} {counted_rows}");
 }
 
-/// With one interval for all of the time, a run has the same time as in the ledger.
+/// With one interval for the whole recording, the time per run equals that of the ledger.
 #[test]
 fn one_interval_is_the_whole() {
     let mut compared = 0;
@@ -76,7 +76,7 @@ fn one_interval_is_the_whole() {
                 (Some(exact), _) => (exact.time.value().unwrap().value, exact.is_estimate),
                 (None, runs) => (runs.unwrap().ns_per_run.unwrap(), runs.unwrap().estimate.is_some()),
             };
-            // The average over intervals is weighted by estimated runs, not all of which were measured.
+            // The average over intervals is weighted by estimated runs, so it is less exact.
             let tolerance = if is_estimate { 0.05 } else { 1e-9 };
             let found = interval.ns_per_run.unwrap();
             assert!(
@@ -92,7 +92,7 @@ fn one_interval_is_the_whole() {
     assert!(compared > 30, "{compared}");
 }
 
-/// The samples of an interval equal those of a report of that time, which selects them independently.
+/// An interval has the same samples as a report of that time. The report selects its samples independently.
 #[test]
 fn an_interval_is_what_a_report_of_that_time_has() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();

@@ -37,7 +37,7 @@ const LOAD_TIME_NS: u64 = 5;
 const PID: u32 = 7;
 const TIME_NS: u64 = 1_000_000;
 
-/// Fate of a word.
+/// Effect of redaction on a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// The word is replaced, or removed with its record.
@@ -48,7 +48,7 @@ enum Fate {
     Stays,
 }
 
-/// Planted words, each with its fate and a description of its place.
+/// Planted words, each with the effect of redaction on the word and a description of its place.
 #[derive(Debug, Default)]
 struct Planted(BTreeMap<String, (Fate, &'static str)>);
 
@@ -67,7 +67,7 @@ impl Planted {
         self.word(Fate::GoesWithPrograms, place)
     }
 
-    /// Adds a word that stays in redacted recordings. `docs` is a text of docs/redact.md that says so.
+    /// Adds a word that stays in redacted recordings. `docs` is the phrase of docs/redact.md that allows the word to stay.
     fn kept(&mut self, docs: &'static str) -> String {
         let text = include_str!("../../docs/redact.md").replace('\n', " ");
         assert!(text.contains(docs), "docs/redact.md does not mention {docs}");

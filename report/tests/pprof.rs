@@ -113,7 +113,7 @@ fn by_line(profile: &Profile) -> BTreeMap<(String, i64), i64> {
     lines
 }
 
-/// Lines have the samples that `report --by line` has.
+/// Lines have the samples that `report --lines` shows.
 #[test]
 fn samples_have_the_lines_of_the_source() {
     let mut compared = 0;
@@ -152,7 +152,7 @@ fn it_says_when_and_how_long() {
     assert_eq!((text(period_type.r#type), text(period_type.unit)), ("cpu-clock", "nanoseconds"));
 }
 
-/// Readers take the first mapping for the main binary, so this must be the kernel, whatever file the first frame has.
+/// Readers take the first mapping for the main binary, so the first mapping must be the kernel, also if the first frame has another file.
 #[test]
 fn the_kernel_is_the_first_mapping() {
     for path in fixtures() {

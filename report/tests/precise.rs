@@ -35,7 +35,7 @@ fn kernel_chains(bytes: &[u8]) -> Vec<Kernel> {
     chains
 }
 
-/// The recording with the first words of each kernel chain changed.
+/// Returns the recording with new first words in the kernel chains for which `change` returns words, and the number of these chains.
 fn changed(bytes: &[u8], change: impl Fn(&Kernel) -> Option<Vec<u64>>) -> (Vec<u8>, usize) {
     let (mut changed, mut count) = (bytes.to_vec(), 0);
     for kernel in kernel_chains(bytes) {

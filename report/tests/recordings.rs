@@ -22,16 +22,16 @@ fn report(path: &Path, options: &Options) -> Report {
     by_prog(&Input::open(path).unwrap(), options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Output of perf about one event: samples, weight, and the share of each BPF function's name, tags left out.
+/// Output of perf about one event: samples, weight, and the shares of BPF functions by name, without tags.
 struct Printed {
     event: String,
     samples: String,
     weight: u64,
     shares: BTreeMap<String, f64>,
-    /// Number of rows, each rounded by perf, that add up to each share.
+    /// Number of perf's rows that add up to each share. perf rounds each row.
     rows: BTreeMap<String, u32>,
-    /// Share of kernel addresses that perf does not name. They are of programs in the same page as a trampoline or as unloaded programs, because perf
-    /// takes the whole page for these.
+    /// Share of kernel addresses that perf does not name. The addresses belong to programs, but perf takes the whole page for a trampoline or an
+    /// unloaded program in the same page.
     unknown: f64,
 }
 
@@ -119,8 +119,8 @@ fn self_shares_are_those_that_perf_printed() {
                 assert_eq!(shortened(samples.samples), expected.samples, "{at}: samples");
                 assert_eq!(samples.weight, expected.weight, "{at}: weight");
                 if name == "fentry" {
-                    // perf maps a new symbol in a trampoline's page to the address of the trampoline, so it shows samples at addresses of programs
-                    // that have no samples.
+                    // perf gives a new symbol in a trampoline's page the address of the trampoline, so perf shows samples at addresses of programs
+                    // without samples.
                     continue;
                 }
                 let mut shares = shares(&report, event);

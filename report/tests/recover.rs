@@ -75,14 +75,14 @@ fn counted_by_size(bytes: &[u8]) -> Option<u64> {
     Some(samples)
 }
 
-/// Recovers a cut-off recording and compares the number of samples with perf's; returns true if there were records to recover.
+/// Recovers a cut-off recording and compares the number of samples with perf's. Returns true if the recovery succeeds.
 fn is_opened(rest: &Rest, path: &Path) -> bool {
     let Rest { name, bytes } = rest;
     let walked = common::walk(bytes).map_or(0, |walk| walk.counts.get(&RecordType::SAMPLE).copied().unwrap_or(0));
     let is_plain_rest = bytes.get(48..56) == Some(&[0; 8]) && bytes.get(8) == Some(&104);
     if is_plain_rest && let Some(counted) = counted_by_size(bytes) {
         assert!(walked <= counted, "{name}: {walked} of {counted} samples");
-        // In a complete file, the count by sizes goes on into the features after the records, which may look like records.
+        // In a complete file, the count by sizes goes on after the records: bytes of the feature sections may look like records.
         assert!(walked == counted || bytes.len() > 104, "{name}");
     }
     let mut out = Cursor::new(Vec::new());
@@ -102,7 +102,7 @@ fn is_opened(rest: &Rest, path: &Path) -> bool {
     true
 }
 
-/// perf opens a recording that was cut anywhere, with all complete samples.
+/// perf opens the recovered file of a recording that was cut anywhere, with all complete samples.
 #[test]
 fn perf_opens_what_was_cut_off() {
     const NAME: &str = "perf_opens_what_was_cut_off";

@@ -26,7 +26,7 @@ struct Secrets {
     addresses: HashSet<u64>,
 }
 
-/// Names that exist on all machines, or that are words of reports and of the format.
+/// Texts that may stay: names that exist on all machines, and words of reports and of the format.
 const PUBLIC: [&str; 14] = [
     "bprec",
     "bprec-load",
@@ -260,7 +260,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
         seen += usize::from(secrets.found_in(&bytes).is_some());
         assert_eq!(secrets.found_in(&recording), None, "{name}");
         assert_eq!(secrets.address_in(&recording), None, "{name}");
-        // Only some recordings are checked in all outputs; the fixtures have all kinds of data.
+        // To save time, all outputs are made only for fixtures, which have all kinds of data, and for every eighth recording.
         if name.starts_with("linux-7.2") || checked % 8 == 0 {
             for (what, output) in outputs(&recording) {
                 assert_eq!(secrets.found_in(&output), None, "{name}: {what}");
@@ -275,7 +275,7 @@ fn no_secret_is_in_a_redacted_recording_or_in_what_is_made_of_it() {
     assert!(seen > 30, "secrets were found in only {seen} of the original recordings");
 }
 
-/// Facts of a JSON document about programs, without those that redaction changes: owners, attach points and pins.
+/// Lines of a JSON document, without members that redaction changes, such as owners, attach points and pins.
 fn without_names(document: &[u8]) -> Vec<String> {
     fn strip(value: &mut serde_json::Value) {
         match value {
@@ -360,7 +360,7 @@ fn what_programs_cost_is_as_before() {
 
 /// Lines of a text without file names and machine code; each long hexadecimal number is replaced by an X.
 fn without_addresses(text: &str) -> Vec<String> {
-    // Left out as well: `mov` instructions, several of which load the parts of an address on arm64.
+    // `mov` instructions are left out, too: on arm64, they load the parts of an address.
     let left_out = ["\"file\":", "\"bytes\":", "\"text\": \"mov"];
     let kept = text.lines().filter(|line| !left_out.iter().any(|part| line.contains(part)));
     let is_address = |digits: &str| digits.len() > 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -396,8 +396,8 @@ fn programs_have_no_names_and_no_code_where_that_is_asked_for() {
     }
 }
 
-/// The numbers in a document and their nesting, without texts and without data that is removed with programs. Lists are sorted by their
-/// numbers, because names decide the order of equal entries.
+/// The numbers in a document and their nesting, without texts and without members that redaction changes. Lists are sorted by their
+/// content, because names decide the order of entries with equal numbers.
 fn numbers(document: &[u8]) -> serde_json::Value {
     use serde_json::Value;
     fn strip(value: &mut Value) {

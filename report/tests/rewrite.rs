@@ -19,7 +19,7 @@ fn rewritten(bytes: &[u8], options: &RewriteOptions) -> bprec_report::Result<(Ve
     Ok((out.into_inner(), summary))
 }
 
-/// Output of perf; `None` when it cannot read the file.
+/// Output of perf; `None` if perf is not installed or cannot read the file.
 fn perf_script(path: &Path, arguments: &[&str]) -> Option<String> {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new("perf");
@@ -36,14 +36,14 @@ fn has_perf(test: &str) -> bool {
     found
 }
 
-/// All recordings that can be read.
+/// All recordings; without the feature `zstd`, only those without compressed records.
 fn inputs() -> impl Iterator<Item = (String, Vec<u8>)> {
     let files = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
     let inputs = files.chain(common::recordings()).chain(common::fixtures());
     inputs.filter(|(name, _)| cfg!(feature = "zstd") || !(name.ends_with("/z.data") || name.contains("compressed")))
 }
 
-/// Files of perf stay the same byte for byte, except for unused bytes between sections.
+/// Rewritten files have the same records, and a second rewrite changes nothing. Whole fixtures, and at least half of all files, stay the same.
 #[test]
 fn canonical_files_stay_as_they_are() {
     let all = RewriteOptions::default();
@@ -120,7 +120,7 @@ fn time_ns(line: &str) -> u64 {
     seconds.parse::<u64>().unwrap() * 1_000_000_000 + nanoseconds.parse::<u64>().unwrap()
 }
 
-/// A selection of times and CPUs contains the samples that perf prints of the whole with the same selection.
+/// A file with a selection of times and CPUs has the samples that perf prints for the whole file with the same selection.
 #[test]
 fn perf_selects_the_same_times_and_cpus() {
     const NAME: &str = "perf_selects_the_same_times_and_cpus";
@@ -164,8 +164,8 @@ fn blocks_with<'t>(text: &'t str, part: &str) -> Vec<&'t str> {
     text.split("\n\n").map(str::trim).filter(|block| block.contains(part)).collect()
 }
 
-/// Two programs have the same name, type and attach point. A selection by name keeps both, a selection by id or tag only one. perf, which
-/// distinguishes the programs by their symbols, finds the same samples.
+/// Two programs have the same name, type and attach point. A selection by name keeps both, a selection by tag only one. perf finds the same
+/// samples: the symbols of the programs contain their tags.
 #[test]
 fn perf_finds_the_same_samples_in_a_program() {
     const NAME: &str = "perf_finds_the_same_samples_in_a_program";

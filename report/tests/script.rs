@@ -22,15 +22,15 @@ fn ours(path: &Path, options: &ScriptOptions) -> (String, ScriptSummary) {
     (String::from_utf8(text).unwrap(), summary)
 }
 
-/// Files whose text differs from perf's even after [`normal`], and the reason.
+/// Parts of names of files whose text differs from perf's even after [`normal`], each with the reason.
 const DIFFERENT: [(&str, &str); 3] = [
     ("intel_pt-4.14", "perf decodes the hardware trace into samples of its own"),
     ("aggregatable_perf2", "maps whose file offset is not a multiple of the page size"),
     ("jit_symbol", "maps whose file offset is not a multiple of the page size"),
 ];
 
-/// Reduces user-space frames of call chains to their last twelve bits. perf 6.1 prints these frames as offsets in their file, and maps are aligned to
-/// pages, so only these bits are equal in offset and address.
+/// Reduces user-space frames of call chains to their last twelve bits. perf 6.1 prints offsets in files, and we print addresses. Maps are aligned to
+/// pages, so the last twelve bits of offset and address are equal.
 fn normal(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -75,7 +75,7 @@ fn samples_are_printed_as_perf_prints_them() {
             .arg(&path)
             .output()
             .unwrap();
-        // Files that perf rejects are not compared; for these, the index has symbols from other readers.
+        // Files that perf rejects are not compared.
         if !perf.status.success() {
             continue;
         }
@@ -92,8 +92,8 @@ fn samples_are_printed_as_perf_prints_them() {
     assert!(compared >= 8, "only {compared} files compared");
 }
 
-/// Removes facts that our output cannot have from a line of the guests' perf: names of kernel and user functions, and the files of user functions
-/// after an exec. Also returns the BPF program in the line.
+/// Removes from a line of the guests' perf the names that our output cannot have: functions of the kernel and of user space, their files, and
+/// tasks. Also returns the BPF program in the line.
 fn without_symbols(line: &str) -> (String, String) {
     let unnamed = || {
         let (front, dso) = line.rsplit_once(" (").filter(|_| !line.contains("PERF_RECORD_"))?;
@@ -136,11 +136,11 @@ fn recordings_of_guests_are_printed_as_their_perf_printed_them() {
         let mut theirs: Vec<(String, String)> = theirs.lines().map(without_symbols).collect();
         let is_arm64_chain = path.parent().is_some_and(|dir| dir.display().to_string().contains("arm64"));
         if is_arm64_chain && path.ends_with("hw-a-g.data") {
-            // Frames that only perf prints are left out: it guesses the caller of leaf functions in user space from the link register.
+            // Frames that only perf prints are left out: perf guesses the caller of a leaf function in user space from the link register.
             let mut mine = ours.iter().peekable();
             theirs.retain(|line| mine.next_if(|ours| ours.0 == line.0).is_some() || !line.0.starts_with('\t'));
         }
-        // The guests' perf assigns some programs to a trampoline in the same page, and does not name them.
+        // The guests' perf does not name some programs: it takes them for a trampoline in the same page.
         let same = |a: &(String, String), b: &(String, String)| a.0 == b.0 && (a.1 == b.1 || b.1.is_empty());
         let differs = ours.iter().zip(&theirs).enumerate().find(|(_, (a, b))| !same(a, b));
         assert_eq!((differs, ours.len()), (None, theirs.len()), "{}", path.display());

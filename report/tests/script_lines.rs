@@ -97,7 +97,7 @@ fn words(words: &[u64]) -> Vec<u8> {
 const TASK: u64 = 42 << 32 | 42;
 const TIME_NS: u64 = 5_000_000_000;
 
-/// Output of the installed perf, without the widths of its columns; `None` without perf.
+/// Output of the installed perf, without the widths of its columns; `None` if perf is not installed.
 fn perf(bytes: &[u8], arguments: &[&str]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();

@@ -65,7 +65,7 @@ fn timed<'a>(record: Record<'a>, events: &Events, states: usize) -> Timed<'a> {
     Timed { record, event, id, time_ns, state }
 }
 
-/// Appends the records of programs and code that exist at a moment: registered before it and not unregistered yet.
+/// Appends the records of the programs and the code that exist at `before_ns`: registered earlier, and not unregistered by then.
 fn listed(all: &[Timed<'_>], events: &Events, before_ns: u64, data: &mut Vec<u8>) {
     let mut there: Vec<(u64, bool, Vec<u8>)> = Vec::new();
     let mut code: Vec<&Timed<'_>> = all.iter().filter(|it| it.time_ns < before_ns).collect();
@@ -129,8 +129,8 @@ fn reading_at(all: &[Timed<'_>], time_ns: u64) -> Option<State> {
     }))
 }
 
-/// Cuts a recording at these percentages of its time, as the recorder switches files. `gap` per cent of the time before each cut are left out; counts
-/// are read at the ends of this gap.
+/// Cuts a recording into files at these percentages of its time, like the recorder with `--switch-output`. Leaves out `gap` per cent of the time
+/// before each cut. Run counts are read at both ends of the gap.
 fn cut(bytes: &[u8], cuts: &[u64], gap: u64) -> Vec<Vec<u8>> {
     let parsed = File::parse(bytes).unwrap();
     let endian = parsed.endian();
@@ -226,7 +226,7 @@ fn with_sample_time(parsed: &File<'_>, data: &[u8], time: SampleTime, endian: En
     file(parsed.attrs(), data, &features.collect::<Vec<_>>(), endian)
 }
 
-/// Returns the recording with one more feature section.
+/// Returns the recording with new bytes in one of its feature sections.
 fn with_feature(bytes: &[u8], feature: Feature, section: &[u8]) -> Vec<u8> {
     let parsed = File::parse(bytes).unwrap();
     let features = parsed.features().iter().map(|(bit, _)| match Feature(*bit) {
@@ -257,7 +257,7 @@ fn outputs(input: &Input) -> Vec<(String, String)> {
                 let mut json = Vec::new();
                 report.write_json(&mut json).unwrap();
                 let mut value: Value = serde_json::from_slice(&json).unwrap();
-                // Only this member of the JSON depends on the number of files.
+                // In the JSON, only the member `files` depends on the number of files.
                 value.get_mut("recording").and_then(Value::as_object_mut).map(|recording| recording.remove("files"));
                 serde_json::to_writer_pretty(out, &value).unwrap();
             });
@@ -307,7 +307,7 @@ fn several_files_have_the_numbers_of_the_whole() {
     }
 }
 
-/// The time between two files is not part of the recording, and is reported.
+/// The time between two files does not count as recorded time. The report lists the gap.
 #[test]
 fn a_gap_between_files_counts_for_nothing() {
     let whole = bytes("linux-6.1/ratio.data");

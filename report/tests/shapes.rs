@@ -1,5 +1,5 @@
-//! Dense and large recordings of random sizes: many programs × events, long names, deep expressions, attrs between records. Reading them takes
-//! memory and time in proportion to the input, for all sizes; one third of the recordings are also damaged.
+//! Dense and large recordings of random sizes: many programs × events, long names, deep expressions, attrs between records. For all sizes, reading
+//! takes memory and time in proportion to the input. One third of the recordings are also damaged.
 //!
 //! `BPREC_SHAPES` is the number of recordings to try, or a range: `400..500`. The default suits CI.
 

@@ -9,7 +9,7 @@ use bprec_report::{Document, Input, Options, Payer, Session};
 /// Period of a sample, ns.
 const PERIOD_NS: u64 = 250_000;
 
-/// Three seconds: with runs of 1 : 9, with runs of 9 : 1, and without counted runs; each with a number of samples.
+/// Three seconds, each with its number of samples: runs of 1 : 9, runs of 9 : 1, and no counted runs.
 const SECONDS: [SharedHook; 3] = [
     SharedHook { samples: 100, runs: [1_000, 9_000] },
     SharedHook { samples: 300, runs: [9_000, 1_000] },
@@ -45,11 +45,34 @@ fn two(first: u64, second: u64) -> Vec<(String, u64)> {
 fn a_hook_is_shared_by_the_runs_of_each_interval() {
     let input = recording(&SECONDS);
     let session = Session::open(&input).unwrap();
-    // First 10 and 90 samples, then 270 and 30. The last second is divided by the total runs, which are 10,000 for both programs: 20 and 20.
+    // First 10 and 90 samples, then 270 and 30. The last second has no runs, so the total runs divide its samples: 10,000 each, so 20 and 20.
     assert_eq!(entries(&session, &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
     let part = |time: &str| entries(&session, &Options { time: time.parse().unwrap(), ..Options::default() });
     assert_eq!(part("1000,1001"), two(10, 90));
     assert_eq!(part("1001,1002"), two(270, 30));
+}
+
+/// Linux 7.3: a trampoline runs a program of its function and one that is attached to many functions by a link. The file has the first program's
+/// function only as a number, the second's only as a name.
+#[test]
+fn a_trampoline_is_shared_with_a_program_of_a_multi_link() {
+    let shape = Shape { record_bytes: 0, programs: 2, shared_hook: SECONDS.to_vec(), ..Shape::default() };
+    let bytes = generate_bytes(&Shape { has_multi_link: true, ..shape }).unwrap().0;
+    let input = Input::from_bytes("generated", bytes.clone());
+    assert_eq!(entries(&Session::open(&input).unwrap(), &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
+    // Attached to another function, the second program runs elsewhere.
+    let (function, other) = (b"fentry_multi\x08\0vfs_read", b"fentry_multi\x08\0vfs_open");
+    let at = (0..bytes.len()).find(|at| bytes[*at..].starts_with(function)).unwrap();
+    let elsewhere = [&bytes[..at], other, &bytes[at + other.len()..]].concat();
+    let input = Input::from_bytes("generated", elsewhere);
+    let report = Session::open(&input).unwrap().by_prog(&Options::default()).unwrap();
+    let entry = |row: &Row| row.line.as_ref()?.columns.as_ref()?.entry.value().map(|it| it.count.samples);
+    let entries: Vec<(u32, u64)> =
+        report.events[0].rows.iter().filter_map(|row| Some((row.id?, entry(row).unwrap_or(0)))).collect();
+    assert!(
+        entries.contains(&(100, 440)) && entries.iter().map(|(_, samples)| samples).sum::<u64>() == 440,
+        "{entries:?}"
+    );
 }
 
 /// The cost of one program to a payer is an estimate, because programs share the hook. The sum of a payer is exact: the hook has one payer.
@@ -65,7 +88,7 @@ fn shares_of_the_hook_are_marked_beside_payers() {
     let shares = |line: &str| (line.matches('≈').count(), line.contains("generated_program"));
     let lines = table.lines().filter(|line| !line.starts_with(['#', '-']));
     for (marked, is_pair) in lines.map(shares) {
-        // `%MACHINE` has another reason for a mark if ticks of the timer are missing.
+        // Missing ticks of the timer are another reason for a mark: `%MACHINE` is then marked in each line.
         assert!(if is_pair { marked >= 3 } else { marked <= 1 }, "{table}");
     }
 }
@@ -90,7 +113,7 @@ fn a_few_samples_of_each_of_many_seconds_add_up() {
     let input = recording(&[SharedHook { samples: 1, runs: [9, 1] }; 50]);
     let session = Session::open(&input).unwrap();
     assert_eq!(entries(&session, &Options::default()), two(45, 5));
-    // There are more readings of the runs than the reader keeps: it keeps every second one.
+    // The recording has more readings of runs than the limit, so the reader keeps every second reading.
     let seconds = [SharedHook { samples: 2, runs: [30, 10] }, SharedHook { samples: 2, runs: [10, 30] }];
     let seconds: Vec<SharedHook> = (0..400).map(|at| seconds[usize::from(at >= 200)]).collect();
     let input = recording(&seconds);

@@ -8,7 +8,7 @@ use bprec_report::{Input, Options, Session};
 use serde_json::Value;
 use support::fixtures;
 
-/// Counts of the stacks whose innermost program frame belongs to this program: first those in which this frame is the leaf, then all others.
+/// Counts of the stacks whose innermost BPF frame belongs to the program `wanted`: first stacks with this frame as leaf, then all others.
 fn charged(stacks: &Stacks, wanted: Option<u32>) -> (Count, Count) {
     let (mut own, mut helper) = (Count::default(), Count::default());
     for stack in &stacks.stacks {
@@ -60,7 +60,7 @@ fn only_stacks_through_a_program_are_left() {
     let report = session.by_prog(&Options::default()).unwrap();
     let row = report.events[0].rows.first().unwrap();
     let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
-    // A cost that the programs of a hook share is in one stack that belongs to none of them, so a selection of one program leaves it out.
+    // Programs of one hook share a cost. It is in a stack that belongs to no program, so a selection of one program leaves it out.
     let shared = columns.entry_shared.value().unwrap().count;
     assert_ne!(shared, Count::default());
     let inclusive = columns.inclusive.value().unwrap().count;

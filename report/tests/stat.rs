@@ -1,4 +1,4 @@
-//! Counters without a recording: the expected numbers of these states are computed by hand, and every output format must have them.
+//! Counters without a recording, from hand-made states: the expected numbers are computed by hand, and every output format must have them.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -156,7 +156,7 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
     meter.add(stats(0, &[(7, 0, 0), (8, 10, 100)]));
     meter.add(stats(1, &[(7, 10, 1000), (8, 30, 300)]));
     let first = meter.interval(START + S);
-    // Counts are read twice within one interval.
+    // The second interval has two readings.
     meter.add(stats(2, &[(7, 15, 1500), (8, 31, 310)]));
     meter.add(State::Released(Released { id: 8, load_time_ns: S, after_ns: 0, before_ns: START + 2 * S }));
     meter.add(stats(3, &[(7, 40, 4000)]));
@@ -191,7 +191,7 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
         .map(|row| (row.target.cpu, row.best().unwrap().counts.value().unwrap().values.runs))
         .collect();
     assert_eq!(rows, [(None, 300), (Some(0), 100), (Some(1), 200)]);
-    // Per run: 330 − 30 cycles, 600 instructions, and 2 cache misses counted for half of the time.
+    // Per run: 330 − 30 cycles, 600 instructions, and 4 cache misses: 2 were counted in half of the time.
     let lines = csv(&total, true);
     let value = |cpu: &str, event: &str| {
         let line = lines.iter().find(|line| line[0] == cpu && line[3] == event).unwrap();
@@ -349,7 +349,7 @@ fn what_came_to_be_counted_late_does_not_stand_for_all_of_it() {
     assert_eq!(row["exact"]["runs"], 50);
 }
 
-/// Each second for hours, a program is loaded and unloaded: the kept and shown programs are limited, and their total number is reported.
+/// Each second for nearly an hour, a program is loaded and unloaded. The table lists a limited number of ended programs and counts the rest.
 #[test]
 fn programs_that_ended_long_ago_are_forgotten() {
     let mut meter = StatAccumulator::new(true);

@@ -1,4 +1,4 @@
-//! Hardware traces: every description of a recording shows their presence and size.
+//! Hardware traces: the table, JSON and the header of a recording show the type and the size of its trace data.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::TraceData;

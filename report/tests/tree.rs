@@ -1,4 +1,4 @@
-//! Trees: sums of every committed recording, and functions as perf counts them.
+//! Trees: in every committed recording, parts add up to sums, and functions have the samples that perf counts in them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -10,7 +10,7 @@ use bprec_report::{Document, Input, Options, Session, Trees};
 use serde_json::Value;
 use support::fixtures;
 
-/// Asserts that a node's samples are its own and those of its direct children.
+/// Asserts that the samples of a node are its own samples plus those of its direct children.
 fn assert_sums(at: &str, tree: &Tree) {
     let own: Count = tree.nodes.iter().map(|node| node.own).sum();
     assert_eq!(own, tree.count, "{at} {}", tree.name);
@@ -92,8 +92,8 @@ fn functions_have_what_perf_finds_in_them() {
     assert!(compared >= 8, "{compared}");
 }
 
-/// Costs of tail-called programs belong to the chain of the one program on a hook of any kind. They equal perf's counts in recordings that name the
-/// program array.
+/// The chain of a program on a hook has the costs of the programs that it reaches by tail calls. The costs equal perf's counts. The recording names
+/// the program array.
 #[test]
 fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/tailcalls.data")).unwrap();
@@ -103,7 +103,7 @@ fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let tree = |name: &str| report.events[0].trees.iter().find(|tree| tree.name == name).unwrap();
     let entry = tree("tail_call_entry");
     let chain = entry.chain.as_ref().unwrap();
-    // Samples for which perf finds no function of these programs: in their entry code, and in code that interrupted them.
+    // Samples for which perf finds no function of the program: in its entry code, and in code that interrupted it.
     let not_in_functions = |name: &str| {
         let nodes = tree(name).nodes.iter().filter(|node| node.kind != NodeKind::Function);
         nodes.map(|node| node.own.samples).sum::<u64>()

@@ -62,7 +62,7 @@ fn report(samples: &[(u16, u64, u32)]) -> EventReport {
 fn what_runs_in_user_mode_is_not_idle() {
     let event = report(&[(misc::KERNEL, TEXT, 0), (misc::KERNEL, TEXT, 0), (misc::USER, 0x40_0000, 12)]);
     assert_eq!(event.idle.value().unwrap().count.samples, 2);
-    // Tasks outside of a pid namespace appear as task 0, so the samples of the idle task are unknown.
+    // Task 0 has samples in user mode, so the recorder ran in a pid namespace: tasks outside appear as task 0, and idle samples are unknown.
     let event = report(&[(misc::KERNEL, TEXT, 0), (misc::USER, 0x40_0000, 0), (misc::USER, 0x40_0000, 0)]);
     assert_eq!(event.idle, Known::Unknown(Reason::ForeignTasks));
     assert!(event.busy.value().is_none() && event.total.shares.busy.is_none());
@@ -74,7 +74,7 @@ fn idle(bytes: &[u8]) -> Vec<Option<u64>> {
     report.events.iter().map(|event| event.idle.value().map(|idle| idle.count.samples)).collect()
 }
 
-/// Recordings of real machines with samples changed to user mode: first all samples, then all samples except those of the idle task.
+/// Recordings of real machines with samples changed to user mode: first all samples, then only the samples of tasks other than the idle task.
 #[test]
 fn no_sample_in_user_mode_is_idle() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2");

@@ -1,5 +1,5 @@
-//! Counters and maps: the table, JSON and CSV of every committed recording have the same numbers. For the cost of programs, which `model.rs`
-//! compares, Markdown, the page and the screen must have each cell of the table.
+//! Counters and maps: the table, JSON and CSV of every committed recording have the same numbers. Cost of programs: Markdown, the page and the
+//! screen have each cell of the table; `model.rs` compares the table with JSON and CSV.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 #[path = "support/page.rs"]
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;
 
-/// The cells of a line of a table, which are separated by two or more blanks.
+/// Cells of a line of a table. Two or more blanks separate cells.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }

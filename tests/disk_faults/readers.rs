@@ -1,5 +1,5 @@
-//! Commands that write data from recordings or counters: their output is complete, or as if the command had not run; on standard output, it is
-//! complete up to the failed step.
+//! Commands that write data from recordings or counters: the output is complete, or the files stay as before the command. On standard output, the
+//! output is complete up to the failed step.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ impl Reader {
         (fs::read(directory.path().join(self.output)).unwrap(), kept)
     }
 
-    /// True if an incomplete output is one of the allowed ones.
+    /// True if the output of a command that failed may have these bytes.
     fn is_allowed(&self, bytes: &[u8], expected: &[u8], kept: &[Vec<u8>]) -> bool {
         match self.kind {
             Kind::Redirected => expected.starts_with(bytes),
@@ -134,7 +134,7 @@ impl Reader {
     }
 }
 
-/// The output of each command that reads is complete, or as if the command had not run; an interrupted repair in place can be repeated.
+/// The output of each reading command is complete, or the files stay as before the command; an interrupted repair in place can be repeated.
 #[test]
 fn a_reader_survives_a_disk_that_fails_at_any_step() {
     const NAME: &str = "a_reader_survives_a_disk_that_fails_at_any_step";

@@ -1,6 +1,6 @@
-//! Controls the disk access of a program call by call. Each call that concerns a file below one directory is a step; the test can allow it, refuse
-//! it, do half of it, or kill the program before it. The kernel reports the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so the test uses the
-//! unchanged program with all of its threads.
+//! Controls the disk access of a program call by call. Each call that concerns a file below one directory is a step; the test can allow a step,
+//! refuse it, do half of it, or kill the program before it. The kernel reports the calls before they happen (`SECCOMP_RET_USER_NOTIF`), so the test
+//! uses the unchanged program with all of its threads.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -151,7 +151,7 @@ struct Watch {
     /// Files that were seen, kept open to read them after their names are removed.
     files: HashMap<Inode, File>,
     steps: Vec<Step>,
-    /// Steps whose outcome must still be read, each with its thread.
+    /// Steps with unread outcomes, by index in `steps`, each with its thread.
     unread: Vec<(u32, usize)>,
     count: usize,
 }
@@ -349,7 +349,7 @@ fn text(memory: &File, at: u64) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
-/// Filter that reports each of the calls to the listener.
+/// Filter that reports each of [`CALLS`] to the listener.
 fn filter() -> Vec<libc::sock_filter> {
     let instruction = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];

@@ -1,6 +1,6 @@
-//! Traces a program until it has installed its system call filters, and then tests which calls the filters allow. No tested call is executed: a
-//! filter that was installed before those of the program passes it to the tracer, which drops it. Calls that the program's filters refuse never reach
-//! the tracer.
+//! Traces a program until it has installed its system call filters, and then tests which calls the filters allow. No tested call is executed: the
+//! test installs a filter before the program installs its own, and this filter passes allowed calls to the tracer, which drops them. Calls that the
+//! program's filters refuse never reach the tracer.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Turns of tests on the machine: all tests of a program share BPF programs, run statistics and CPUs.
 //!
-//! Tests of one file run at the same time, tests of two files one after the other, as if each file were a separate program. A test that measures runs
-//! alone. A turn ends when the thread of its test ends.
+//! Tests of one file run at the same time; tests of two files run one after the other, like separate programs. A test that measures runs alone. A
+//! turn ends when the thread of its test ends.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub(crate) struct Turns {
 
 /// State of the turns.
 struct Taken {
-    /// The file whose tests run; `None` while a test runs alone.
+    /// File of the tests that run; `None` while a test runs alone.
     file: Option<&'static str>,
     /// Number of running tests.
     running: usize,

@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod answers;
+mod otlp;
+#[path = "../support/pod.rs"]
+mod pod;
+mod pprof;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -252,80 +256,6 @@ fn speedscope_weighs_the_same() {
     }
 }
 
-/// OpenTelemetry's package reads the same stacks, lines of programs and labels as the other exports have.
-#[test]
-fn opentelemetry_reads_the_same() {
-    let Some(modules) = viewers("opentelemetry_reads_the_same") else { return };
-    for recording in RECORDINGS {
-        let scratch = Scratch::new();
-        let path = scratch.path("profile.otlp");
-        exported("otlp", recording, &path);
-        let mut decode = Command::new("python3");
-        decode.arg(repository().join("tests/viewers/otlp.py")).arg(&path);
-        decode.env("PYTHONPATH", modules.with_file_name("python"));
-        let seen: Value = serde_json::from_slice(&succeed(&mut decode).stdout).unwrap();
-
-        let input = Input::open(repository().join(recording)).unwrap();
-        let session = Session::open(&input).unwrap();
-        let report = session.by_prog(&Options::default()).unwrap();
-        let known = &report.recording;
-        assert_eq!(seen["resource"]["host.name"].as_str(), known.hostname.as_deref(), "{recording}");
-        assert_eq!(seen["resource"]["os.version"].as_str(), known.os_release.as_deref(), "{recording}");
-
-        // Stacks as lists of frame names, outermost first.
-        let frames = seen["frames"].as_array().unwrap();
-        let mut expected = BTreeMap::<Vec<String>, (u64, u64)>::new();
-        let stacks = session.stacks(&Options::default()).unwrap();
-        for stack in &stacks.stacks {
-            let names = stack.frames.iter().map(|frame| stacks.frames[*frame as usize].label()).collect();
-            let counts = expected.entry(names).or_default();
-            *counts = (counts.0 + stack.count.weight, counts.1 + stack.count.samples);
-        }
-        let mut read = BTreeMap::<Vec<String>, (u64, u64)>::new();
-        let [weights, counts] = &seen["profiles"].as_array().unwrap()[..] else { panic!("{recording}: two profiles") };
-        assert_eq!(weights["type"][0].as_str(), Some(stacks.event.as_str()), "{recording}");
-        assert_eq!(weights["type"], weights["period_type"], "{recording}");
-        assert_eq!(counts["type"], serde_json::json!(["samples", "count"]), "{recording}");
-        assert_eq!(weights["time"].as_u64(), Some(known.start_unix_ns.unwrap_or(0)), "{recording}");
-        for (weight, count) in weights["samples"].as_array().unwrap().iter().zip(counts["samples"].as_array().unwrap())
-        {
-            assert_eq!(weight["stack"], count["stack"], "{recording}");
-            let positions = weight["stack"].as_array().unwrap().iter().rev();
-            let names = positions.map(|at| frames[at.as_u64().unwrap() as usize]["name"].as_str().unwrap().to_owned());
-            let names: Vec<String> = names.collect();
-            assert_eq!(weight["attributes"]["thread.name"].as_str(), Some(names[0].as_str()), "{recording}");
-            let program = names.iter().rev().find_map(|name| program_of(name));
-            let labelled = weight["attributes"]["bpf.program.name"].as_str();
-            let labelled = labelled.map(|name| format!("{name} ({})", weight["attributes"]["bpf.program.id"]));
-            assert_eq!(labelled.as_deref(), program, "{recording}");
-            let read = read.entry(names).or_default();
-            *read = (read.0 + weight["value"].as_u64().unwrap(), read.1 + count["value"].as_u64().unwrap());
-        }
-        assert_eq!(read, expected, "{recording}");
-
-        // Samples by the source line of the innermost frame of a program.
-        let mut by_line = BTreeMap::<(String, u64), u64>::new();
-        for sample in counts["samples"].as_array().unwrap() {
-            let positions = sample["stack"].as_array().unwrap().iter();
-            let mut innermost = positions.map(|at| &frames[at.as_u64().unwrap() as usize]);
-            let bpf = innermost.find(|frame| frame["type"] == "bpf");
-            if let Some(frame) = bpf.filter(|frame| frame["line"] != 0) {
-                let line = (frame["file"].as_str().unwrap().to_owned(), frame["line"].as_u64().unwrap());
-                *by_line.entry(line).or_default() += sample["value"].as_u64().unwrap();
-            }
-        }
-        let lines = session.lines(&Options::default()).unwrap();
-        let mut expected = BTreeMap::<(String, u64), u64>::new();
-        for row in lines.events.first().map_or(&[][..], |event| &event.rows) {
-            let samples = row.own.samples + row.helper.map_or(0, |helper| helper.samples);
-            if let Some(source) = row.source.as_ref().filter(|source| source.line > 0) {
-                *expected.entry((source.file.to_string(), source.line.into())).or_default() += samples;
-            }
-        }
-        assert_eq!(by_line, expected, "{recording}");
-    }
-}
-
 /// Texts that a browser shows for a page.
 fn seen(modules: &Path, page: &Path, program: &str) -> Value {
     let script = repository().join("tests/viewers/page.js");
@@ -530,7 +460,7 @@ fn a_browser_shows_the_page() {
         let expected = seen["rows"].as_array().unwrap().iter().filter(named).count();
         assert_eq!(seen["filtered"].as_array().unwrap().len(), expected, "{recording}");
 
-        // All samples in stacks of the program, which are its total in the ledger; the cost that programs of one hook share is not in their stacks.
+        // Samples in stacks of the program: the program's total in the ledger, without the cost that programs of one hook share.
         let inclusive = |row: &Value| {
             let samples = |column: &str| row[column]["samples"].as_u64().unwrap_or(0);
             samples("inclusive") - samples("entry_shared")

@@ -1,4 +1,4 @@
-# Decodes profiles with OpenTelemetry's own package and prints them as JSON, all numbers of tables replaced by what they refer to:
+# Decodes profiles with OpenTelemetry's own package and prints them as JSON, with the table entries in place of their indices:
 # python3 otlp.py FILE
 import json
 import sys
@@ -46,15 +46,15 @@ def type_of(value_type):
 
 
 frames = [frame(number) for number in range(1, len(tables.location_table))]
-[resource] = data.resource_profiles
-[scope] = resource.scope_profiles
-profiles = [
-    {
-        "type": type_of(profile.sample_type),
-        "period_type": type_of(profile.period_type),
-        "period": profile.period,
-        "time": profile.time_unix_nano,
-        "duration": profile.duration_nano,
+
+
+def profile(of):
+    return {
+        "type": type_of(of.sample_type),
+        "period_type": type_of(of.period_type),
+        "period": of.period,
+        "time": of.time_unix_nano,
+        "duration": of.duration_nano,
         "samples": [
             {
                 "value": sample.values[0],
@@ -62,10 +62,18 @@ profiles = [
                 "stack": [number - 1 for number in tables.stack_table[sample.stack_index].location_indices],
                 "attributes": attributes(sample.attribute_indices),
             }
-            for sample in profile.samples
+            for sample in of.samples
         ],
     }
-    for profile in scope.profiles
-]
-known = {attribute.key: value(attribute.value) for attribute in resource.resource.attributes}
-json.dump({"scope": scope.scope.name, "resource": known, "frames": frames, "profiles": profiles}, sys.stdout)
+
+
+def resource(of):
+    [scope] = of.scope_profiles
+    known = {attribute.key: value(attribute.value) for attribute in of.resource.attributes}
+    return {"scope": scope.scope.name, "attributes": known, "profiles": [profile(it) for it in scope.profiles]}
+
+
+# No stack is in the table twice.
+stacks = [tuple(stack.location_indices) for stack in tables.stack_table]
+assert len(stacks) == len(set(stacks))
+json.dump({"frames": frames, "resources": [resource(it) for it in data.resource_profiles]}, sys.stdout)

@@ -98,7 +98,7 @@ async function main() {
     // Boxes are as wide as their share and do not overlap; code is printed; heads stay while their rows scroll.
     const boxes = () => page.$eval("#flame", (flame) => flame.boxes.map(({ row, left, share, text, name }) => ({ row, left, share, text, name })));
     seen.boxes = await boxes();
-    // Boxes without a hairline at the right edge that their share asks for, or with one inside.
+    // Boxes that lack a hairline where their share ends, or have a hairline inside.
     seen.not_painted = await page.$eval("#flame", (flame) => {
       const canvas = document.querySelector("#frames"), pen = canvas.getContext("2d"), height = 20 * devicePixelRatio;
       const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);

@@ -1,4 +1,4 @@
-// Opens a profile in speedscope, as its own command line does, lets it save the imported profile, and prints it:
+// Opens a profile in speedscope, as its own command line does, lets speedscope save the imported profile, and prints the saved profile:
 // node speedscope.js CHROMIUM INDEX FILE
 "use strict";
 const fs = require("node:fs");

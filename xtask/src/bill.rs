@@ -12,7 +12,7 @@ use crate::{command, target_directory};
 /// Operations of each victim.
 const OPERATIONS: u64 = 500_000;
 /// Sampling period in ns of CPU time.
-const PERIOD_NS: &str = "1000000";
+pub(crate) const PERIOD_NS: &str = "1000000";
 /// Parts of each agent: first all parts, then combinations that each show the cost of one part.
 const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
 /// Task names of the victims and of the agent.
@@ -28,7 +28,7 @@ struct Programs<'p> {
 
 /// CPU time of one run, ns.
 struct Run {
-    /// Victims and agent together, by the clock of their processes.
+    /// CPU time of victims and agent together, by the CPU clocks of their processes.
     measured_ns: u64,
     /// Bill of the agent; 0 without an agent.
     billed: Billed,
@@ -43,7 +43,7 @@ struct Billed {
     causes_ns: u64,
 }
 
-/// Runs `pairs` alternating pairs with and without each agent, and prints a table.
+/// Runs `pairs` pairs of recordings for each agent, one with and one without the agent, and prints a table.
 pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
     let pairs: usize = pairs.parse().with_context(|| format!("{pairs} is not a number of pairs"))?;
     let programs = Programs { bprec, load };
@@ -54,7 +54,7 @@ pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
     for parts in AGENTS {
         let mut near = 0;
         for pair in 1..=pairs {
-            // Alternates which run comes first, so that a drift of the machine cancels out.
+            // The order of the two runs alternates, so that a drift of the machine cancels out.
             let (with, without) = match pair % 2 {
                 0 => (programs.run(Some(parts))?, programs.run(None)?),
                 _ => {
@@ -86,7 +86,7 @@ pub(crate) fn run(bprec: &str, load: &str, pairs: &str) -> Result<()> {
 impl Programs<'_> {
     /// Records the victims, beside an agent with these parts or alone.
     fn run(&self, parts: Option<&str>) -> Result<Run> {
-        let agent = parts.map(|parts| Agent::start(self.load, parts)).transpose()?;
+        let agent = parts.map(|parts| Agent::start(self.load, parts, 1)).transpose()?;
         let directory = target_directory();
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
         let path = directory.join(format!("bill-{}.data", std::process::id()));
@@ -98,7 +98,7 @@ impl Programs<'_> {
         let run = match agent {
             None => Run { measured_ns: victims_ns, billed: Billed::default() },
             Some(agent) => {
-                let pid = agent.child.id();
+                let pid = agent.pid();
                 let agent_ns = agent.stop()?;
                 Run { measured_ns: victims_ns + agent_ns, billed: self.bill(&path, pid)? }
             }
@@ -128,15 +128,16 @@ impl Programs<'_> {
 }
 
 /// A running agent.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Agent {
-    fn start(load: &str, parts: &str) -> Result<Agent> {
+    /// Starts an agent with these parts, each run of its programs with `loops` rounds of work.
+    pub(crate) fn start(load: &str, parts: &str, loops: u64) -> Result<Agent> {
         let mut command = Command::new(load);
-        command.args(["agent", "--parts", parts]).stdout(Stdio::piped());
+        command.args(["agent", "--parts", parts, "--loops", &loops.to_string()]).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("run {command:?}"))?;
         let mut output = BufReader::new(child.stdout.take().context("the agent has no output")?);
         let mut line = String::new();
@@ -149,8 +150,13 @@ impl Agent {
         Ok(Agent { child, output })
     }
 
+    /// Process of the agent.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends the agent; returns the CPU time of the agent since it was ready, ns.
-    fn stop(mut self) -> Result<u64> {
+    pub(crate) fn stop(mut self) -> Result<u64> {
         command::run(Command::new("kill").arg(self.child.id().to_string()))?;
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).context("read the agent's output")?;
@@ -160,7 +166,7 @@ impl Agent {
 }
 
 /// Returns the number `name=` in the line that starts with `word`.
-fn field(output: &str, word: &str, name: &str) -> Result<u64> {
+pub(crate) fn field(output: &str, word: &str, name: &str) -> Result<u64> {
     let line = output.lines().find(|line| line.split(' ').next() == Some(word));
     let value = line.and_then(|line| line.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('=')));
     value.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} of {word} in {output:?}"))

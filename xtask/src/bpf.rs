@@ -26,7 +26,8 @@ pub(crate) fn rebuild() -> Result<()> {
     Ok(())
 }
 
-/// Compiles every source into the target directory and compares with the committed object. Prints SKIP if the pinned compiler is missing.
+/// Compiles every source into a temporary directory and compares the objects with the committed objects. Prints SKIP if the pinned compiler is
+/// missing.
 pub(crate) fn check() -> Result<()> {
     let version = match Command::new(CLANG).arg("--version").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),

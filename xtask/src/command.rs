@@ -11,7 +11,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Runs a command that prints what this program prints.
+/// Runs a command with the standard output and standard error of this program.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("run {command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");

@@ -118,7 +118,7 @@ pub(crate) fn sbom(is_static: bool) -> Result<()> {
     Ok(())
 }
 
-/// A source package of Debian as a component.
+/// Returns the component for a source package of Debian.
 fn from_debian(name: &str, licence: &str, version: &str) -> Value {
     // The specification of package URLs does not encode colons.
     let reference = format!("pkg:deb/debian/{name}@{}?arch=source", version.replace('+', "%2B"));
@@ -138,7 +138,7 @@ fn debian_version(package: &str) -> Result<String> {
     output(Command::new("dpkg-query").args(arguments))
 }
 
-/// Number of components.
+/// Count of components.
 pub(crate) fn count() -> Result<usize> {
     components().map(|components| components.len())
 }

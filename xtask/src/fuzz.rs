@@ -68,7 +68,7 @@ pub(crate) fn run(seconds: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs one fuzzer; returns a line with its number of runs.
+/// Runs one fuzzer; returns a line with its count of runs.
 fn fuzz(programs: &Path, corpus: &Path, name: &str, seconds: u32) -> Result<String> {
     let seeds = corpus.join(name);
     fs::create_dir_all(&seeds)?;

@@ -20,6 +20,7 @@ mod tally;
 mod test;
 mod tree;
 mod vm;
+mod without;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,23 +33,25 @@ const USAGE: &str = "usage: cargo xtask <task>
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
   fuzz SECONDS [FUZZER...]
                     build the fuzzers, and run each for SECONDS
-  instructions      count the instructions of reports under callgrind, and write the figures down
+  instructions      count the instructions of reports under callgrind, and overwrite the committed figures
   instructions --check
-                    compare with the figures
-  pictures          make the pictures of README; needs chromium and tmux
-  pictures --check  compare them with pictures of today's page and screens
+                    compare with the committed figures
+  pictures          make the pictures of README.md; needs chromium and tmux
+  pictures --check  compare the committed pictures with new pictures of the page and screens
   release --check [TAG]
                     check the conditions for a release, with this tag
   third-party       print the components that bprec is linked with, and their licences
-  sbom [static]     print the same as CycloneDX JSON; of the static program with the libraries of this Debian
-  tree              check headers, file sizes, stray machine paths, the direction of imports, and openings of comments
+  sbom [static]     print them as CycloneDX JSON; with `static`, also Debian's libraries in the static program
+  tree              check headers, file sizes, stray machine paths, the direction of imports, and the first words of comments
   check             format, lints, rules of the tree, and the tests that need no root and change nothing
-  test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, with one closing line over all test binaries
+  test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, and one line with the totals of all test programs
   test-beside [ARGS]
-                    the same beside pinned programs, a tracer and another recorder, as root
-  test-everywhere   the same without ARGS, then in every guest, with one closing line over all
+                    run `test` beside pinned programs, a tracer and another recorder; needs root
+  test-everywhere   run all tests as `test-beside` does, then in every guest, and print one line with all totals
   bill BPREC BPREC-LOAD [PAIRS]
                     compare the bill of an agent with what the machine saves without the agent, in 20 pairs or in PAIRS
+  without BPREC BPREC-LOAD [MIXES]
+                    compare predictions without an agent with runs without it, in 12 random mixes or in MIXES
   bench-exact PERF BPFTOOL [GUEST]
                     measure the cost of exact counters, perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack the packages of the guests, and build for Arm
@@ -94,6 +97,8 @@ fn run() -> Result<()> {
         ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
         ("bill", [bprec, load]) => bill::run(bprec, load, "20"),
         ("bill", [bprec, load, pairs]) => bill::run(bprec, load, pairs),
+        ("without", [bprec, load]) => without::run(bprec, load, "12"),
+        ("without", [bprec, load, mixes]) => without::run(bprec, load, mixes),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }

@@ -20,10 +20,10 @@ const RUNNING: &str = "rawtp";
 /// Script of the tracer bpftrace: programs on perf events of the tracer.
 const TRACED: &str =
     "profile:hz:49 { @samples[comm] = count(); } software:context-switches:1000 { @switches = count(); }";
-/// Time limit of the processes, in seconds. Beyond it `timeout` ends them, even if the tests could not.
+/// Time limit of the processes, in seconds. Beyond it, `timeout` ends the processes, even if the tests died before.
 const LIMIT: &str = "3600";
 
-/// Neighbours that run until this is dropped or [`Neighbours::end`] is called.
+/// Neighbours that run until this value is dropped or [`Neighbours::end`] is called.
 pub(crate) struct Neighbours {
     directory: PathBuf,
     bprec: PathBuf,

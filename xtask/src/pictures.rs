@@ -20,7 +20,7 @@ const TREE: &str = "tree.svg";
 const SCREENS: [(&str, usize, usize); 2] = [("screen.svg", 120, 40), ("screen-small.svg", 80, 24)];
 /// Directory of the pictures.
 const DOCS: &str = "docs";
-/// Number of attempts to capture a screen, and the time between them.
+/// Count of attempts to capture a screen, and the time between them.
 const CAPTURES: (u32, Duration) = (100, Duration::from_millis(100));
 /// Arguments of `bprec` that print the tree.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
@@ -31,7 +31,7 @@ const COLUMNS: usize = 96;
 /// Limit on the size of a picture: every visitor of the README on GitHub loads the pictures.
 const MOST_BYTES: u64 = 150_000;
 
-/// Limit on the share of pixels, per cent, that the page's picture may differ in: releases of the browser smooth letters differently.
+/// Limit on the share of pixels, per cent, that may differ in the picture of the page: releases of the browser smooth letters differently.
 const MOST_DIFFERENT: f64 = 0.5;
 
 /// Makes all pictures.
@@ -54,8 +54,8 @@ pub(crate) fn check() -> Result<()> {
     if different > MOST_DIFFERENT {
         stale.push(format!("{PAGE} ({different:.1} % of its pixels)"));
     }
-    ensure!(stale.is_empty(), "`make pictures` and look at them; they have changed: {}", stale.join(", "));
-    println!("pictures show what bprec shows");
+    ensure!(stale.is_empty(), "pictures have changed; `make pictures` and look at them: {}", stale.join(", "));
+    println!("the committed pictures are current");
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn draw_all(into: &Path) -> Result<()> {
 
 /// Runs `bprec report --tui` in tmux; returns the screen with its escape sequences.
 fn captured(bprec: &Path, columns: usize, rows: usize) -> Result<String> {
-    // Each screen has a server of its own: the server of the screen before may still be ending, and it would take the new session with it.
+    // Each screen has its own server. The previous server may still be ending, and would end the new session too.
     let socket = std::path::absolute(target_directory().join(format!("picture-{columns}.tmux")))?;
     let tmux = |arguments: &[&str]| {
         let mut tmux = Command::new("tmux");
@@ -143,7 +143,7 @@ fn captured(bprec: &Path, columns: usize, rows: usize) -> Result<String> {
         }
     }
     tmux(&["kill-server"])?;
-    ensure!(screen.contains("PROGRAM"), "no page after {:?}:\n{screen}", CAPTURES.1 * CAPTURES.0);
+    ensure!(screen.contains("PROGRAM"), "no programs on the screen after {:?}:\n{screen}", CAPTURES.1 * CAPTURES.0);
     Ok(screen)
 }
 

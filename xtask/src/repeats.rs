@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::target_directory;
 
-/// A test that is repeated more often than once in this number of runs needs a fix; a lower rate is chance.
+/// Runs for each repeat of a test that chance explains; a test that repeats more often needs a fix.
 const RUNS_PER_REPEAT: u64 = 50;
 
 /// Adds a run and its repeats to the file in the target directory. Returns lines about the tests that this run repeated.

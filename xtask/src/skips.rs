@@ -80,7 +80,7 @@ pub(crate) fn withheld(list: &str, guest: &str) -> Result<String> {
     Ok(lines.map(|it| format!("{} {}\n", it.test, it.text)).collect())
 }
 
-/// Things that a machine may lack, by their names in `BPREC_REQUIRE`, with texts of skip reasons. A skip for such a reason is a fault only if
+/// Things that a machine may lack: their names in `BPREC_REQUIRE`, and texts of skip reasons. A skip for such a reason is a fault only if
 /// `BPREC_REQUIRE` contains the name.
 const KINDS: [(&str, &[&str]); 5] = [
     ("root", &["needs root", "take root"]),
@@ -106,7 +106,8 @@ fn kind(reason: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
 }
 
-/// Returns the faults of a run: skips without a line in the list and without a reason in [`KINDS`], and lines of the list whose test ran.
+/// Returns the faults of a run: skips with neither a line in the list nor a reason in [`KINDS`], skips for a lack that `required` forbids, and lines
+/// of the list for tests that ran.
 ///
 /// The lack of a line is `always`, `withheld` (guests), `chance` (the test may run), or the name of a facility such as `pmu`. This machine
 /// either skips all tests that lack the same facility, or runs all of them.

@@ -136,7 +136,7 @@ impl Tally {
 
     /// Adds the second run of [`Self::to_run_again`]. If all these tests pass now, they count as passed, but unsteady. Returns their first failures.
     ///
-    /// The caller prints them: if this function did, an enclosing tally would count the output of this function's tests as results.
+    /// The caller prints the failures: if this function printed them, an enclosing tally would count the output of this function's tests as results.
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();

@@ -73,7 +73,7 @@ pub(crate) fn offline() -> Result<()> {
     tally.close()
 }
 
-/// Number of damaged recordings in the mutation test of `check`; the full number takes minutes.
+/// Count of damaged recordings in the mutation test of `check`; the full count takes minutes.
 const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
 /// Crates with tests that need no privilege; the last is the crate of the program.
@@ -176,8 +176,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Time limit for the end of cargo's output after cargo has ended. Beyond it, a left-behind process still holds the pipe.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Returns the longest time without an output line: `BPREC_TEST_LIMIT` seconds, by default ten minutes. Tests and compilations
-/// of a crate usually print a line after at most a tenth of this time.
+/// Returns the longest allowed time without an output line: `BPREC_TEST_LIMIT` seconds, by default ten minutes. Tests and compilations of a crate
+/// usually print a line after at most a tenth of this time.
 fn max_silence() -> Result<Duration> {
     let seconds = std::env::var("BPREC_TEST_LIMIT").map_or(Ok(600), |text| text.parse());
     Ok(Duration::from_secs(seconds.context("BPREC_TEST_LIMIT: expected seconds")?))

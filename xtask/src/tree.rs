@@ -42,7 +42,7 @@ pub(crate) fn check() -> Result<()> {
 /// First words that are not allowed in a comment: a comment opens with a noun or a verb.
 const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
 
-/// Returns true if the line is in a comment and its text starts with one of [`OPENS_BADLY`].
+/// Returns true if the line is a comment and its text starts with one of [`OPENS_BADLY`].
 fn opens_badly(line: &str) -> bool {
     let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
     comment.is_some_and(|text| {

@@ -14,8 +14,8 @@ const PROGRAM: &str = "loop_of_100";
 /// Time of one measurement of a combination.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// Combinations of parts of counting: name; interval of the probe, which measures one run in this number, or `None` for no probe; true to switch on
-/// the kernel's run statistics.
+/// Combinations of parts of counting: name; interval of the probe (one run in this many is measured; `None`: no probe); true if the kernel's run
+/// statistics are on.
 const PARTS: [(&str, Option<u64>, bool); 6] = [
     ("nothing", None, false),
     ("run statistics", None, true),

@@ -17,11 +17,10 @@ use crate::cost::possible_cpus;
 const PROGRAM: &str = "loop_of_100";
 /// Runs of one program before the next program runs.
 const AT_A_TIME: u32 = 100;
-/// Number of programs with pairs. A separate thread attaches and detaches each pair, because most of the time a thread waits for the kernel.
+/// Count of programs with pairs. A separate thread attaches and detaches each pair, because a thread mostly waits for the kernel.
 const TARGETS: usize = 16;
 
-/// Attaches and detaches for this number of seconds. Prints the number of attachments after each second, because the guest may crash before
-/// the end.
+/// Attaches and detaches for `seconds`. Prints the count of attachments after each second, because the guest may crash before the end.
 pub(crate) fn bench(seconds: u64) -> Result<()> {
     let profiler = Profiler::load_pair(&[], 0, possible_cpus()?)?;
     let cpus = online_cpus()?.len();

@@ -28,7 +28,7 @@ pub(crate) struct Event {
     /// `PERF_COUNT_SW_*`
     config: u64,
     name: &'static str,
-    /// bpftool's name of the event, for a bpftool that is built with this event instead of a hardware event.
+    /// bpftool's metric for this event, in a bpftool that is built to count this event instead of a hardware event.
     metric: Option<&'static str>,
     source: Source,
 }
@@ -253,7 +253,7 @@ fn ours_by(load: Load, target: &Loaded, program: &str, events: &[Event], every: 
     Ok(Held::Ours { pair, _profiler: Box::new(profiler), _events: open })
 }
 
-/// Starts another tool, and waits until it has this number of tracing links.
+/// Starts another tool and waits until it has `links` tracing links.
 fn tool(command: &mut Command, links: usize) -> Result<Held> {
     let child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).stdin(Stdio::null()).spawn()?;
     let mut held = Held::Tool(child);
@@ -273,7 +273,7 @@ fn tool(command: &mut Command, links: usize) -> Result<Held> {
     Ok(held)
 }
 
-/// Returns the number of tracing links among a process's descriptors.
+/// Returns the count of tracing links among a process's descriptors.
 fn tracing_links(pid: u32) -> usize {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
     let is_link = |text: &String| text.lines().any(|line| line.starts_with("link_type:") && line.ends_with("tracing"));

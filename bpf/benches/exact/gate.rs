@@ -49,8 +49,8 @@ pub(crate) fn accuracy() -> Result<()> {
 /// Time that `bprec stat` needs to attach, and to measure how often a program runs.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Compares the throughput of the machine while a program is counted with a budget to the throughput while it is not counted: once after counting has
-/// settled, and once in the second in which a paused program starts to run.
+/// Compares the throughput of the machine while a program is counted within a budget, and while it is not counted. One measurement starts after
+/// counting has settled; another covers the second in which a paused program starts to run.
 pub(crate) fn budget(bprec: &Path, seconds: u64, rounds: usize) -> Result<()> {
     println!("| load | runs/s | other work, counted / not | runs, counted / not | all, weighed by time |");
     println!("| --- | --- | --- | --- | --- |");

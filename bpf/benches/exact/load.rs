@@ -10,7 +10,7 @@ use bprec_fixtures::{Fixture, Loaded};
 
 use crate::Result;
 
-/// Number of test runs between two checks of the request to stop.
+/// Test runs between two checks of the request to stop.
 const AT_A_TIME: u32 = 100;
 
 /// Threads that run one program of an object.
@@ -23,7 +23,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Runs `program` of [`Fixture::COUNTED`] in this number of threads, without pause or with a pause after each [`AT_A_TIME`] runs.
+    /// Runs `program` of [`Fixture::COUNTED`] in `threads` threads, without pause or with a pause after each [`AT_A_TIME`] runs.
     pub(crate) fn start(program: &'static str, threads: usize, pause: Option<Duration>) -> Result<Load> {
         let loaded = Arc::new(Fixture::COUNTED.open()?.load()?);
         let (quit, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -54,7 +54,7 @@ impl Load {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// Number of runs so far.
+    /// Count of runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Share of impossible totals (negative, more than the time of all CPUs, or not the sum of the intervals): short measurements of a program that
-//! always runs on every CPU, by `bprec record`, `bprec stat` and `perf stat -b`, in turns.
+//! Share of impossible totals (negative, more than the time of all CPUs, or not the sum of the intervals) in short measurements of a program that
+//! always runs on every CPU. `bprec record`, `bprec stat` and `perf stat -b` measure in turns.
 
 use std::path::Path;
 use std::process::Command;

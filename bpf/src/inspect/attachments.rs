@@ -18,9 +18,9 @@ use crate::inspect::net;
 use crate::inspect::pins::{Pins, pins};
 use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
 
-/// Limit on the slots that are read of one program array.
+/// Limit on the slots read from one program array.
 const MAX_SLOTS: u32 = 1024;
-/// Limit on the slots that are read of all program arrays in one scan.
+/// Limit on the slots read from all program arrays in one scan.
 const MAX_SLOTS_OF_ALL: u32 = 1 << 16;
 
 /// Names and values of metadata variables, in the form of [`state::Program`].
@@ -44,8 +44,9 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// Scans the machine once for all of these programs. Never fails as a whole. A process with a descriptor of one of the programs
-    /// `recorders` is a recorder and is not listed as an owner. Names of kernel functions come from `kallsyms` if possible.
+    /// Scans the machine once for all of these programs. Never fails as a whole. `recorders` are programs that only recorders hold: a process with a
+    /// descriptor of one of them is not listed as an owner. Names of kernel functions come from `kallsyms` if no module has changed since it was
+    /// read; otherwise the table is read again.
     pub fn scan(
         programs: &[&ProgSnapshot],
         btfs: &BtfCache,
@@ -129,8 +130,7 @@ impl Attachments {
         }
     }
 
-    /// Adds attachments without a link. The queries also list programs that are attached by links; these attachments were found before and are left
-    /// out.
+    /// Adds attachments without a link. The queries also return attachments by links; they are dropped here, because `links` has found them.
     fn add_unlinked(&mut self, programs: &[&ProgSnapshot], names: &Names) {
         let types: BTreeSet<ProgType> = programs.iter().filter_map(|program| program.info.view().prog_type()).collect();
         let has = |wanted: &[ProgType]| wanted.iter().any(|kind| types.contains(kind));
@@ -205,7 +205,7 @@ fn map_ids(program: &ProgSnapshot) -> Vec<u32> {
     program.info.view().map_ids().map(|ids| ids.iter().collect()).unwrap_or_default()
 }
 
-/// The `bpf_metadata_*` variables in a map: an array with one entry, which holds a section of constants described by BTF.
+/// Returns the `bpf_metadata_*` variables of a map. `None` if the map is not a `.rodata` section with BTF, has no such variable, or cannot be read.
 fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     let about = map.about();
     let is_section = about.map_type == MapType::ARRAY.0 && about.key_bytes == 4 && about.max_entries == 1;
@@ -223,13 +223,13 @@ fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
 }
 
-/// Current contents of these program arrays; freed arrays are left out.
+/// Current contents of these program arrays. Arrays that cannot be read are left out, for example because they were freed.
 pub fn prog_arrays(map_ids: impl IntoIterator<Item = u32>) -> Vec<ProgArray> {
     let mut slots_left = MAX_SLOTS_OF_ALL;
     map_ids.into_iter().filter_map(|id| Some(prog_array(&Map::take(id).ok()?, &mut slots_left))).collect()
 }
 
-/// Reads the contents of a program array: at most `MAX_SLOTS` slots, and at most `slots_left`, from which the slots read are subtracted.
+/// Reads at most `MAX_SLOTS` and at most `slots_left` slots of a program array. Subtracts the count of slots read from `slots_left`.
 fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     let looked_at = map.about().max_entries.min(MAX_SLOTS).min(*slots_left);
     *slots_left -= looked_at;
@@ -241,7 +241,7 @@ fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
     }
 }
 
-/// Returns the attachments of the programs in a program array, as targets of tail calls.
+/// Returns an attachment of kind `tail_call` for each program in a program array.
 fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
     let name = String::from_utf8_lossy(&map.about().name).into_owned();
     let attachment = |slot: &TailCall| Attachment {

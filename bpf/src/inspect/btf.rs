@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Result;
 use crate::sys::{self, Kind};
 
-/// Raw BTF by id, each fetched once and shared by the programs and maps that use it.
+/// Raw BTF by id. Each blob is fetched once and shared by the programs and maps that use it.
 ///
-/// The kernel reuses a BTF id only after 2³¹ others, so an id means the same blob for a whole recording.
+/// The kernel reuses a BTF id only after 2³¹ other ids, so an id means the same blob for a whole recording.
 #[derive(Debug, Default)]
 pub struct BtfCache {
     blobs: Mutex<HashMap<u32, Arc<[u8]>>>,
 }
 
 impl BtfCache {
-    /// Starts empty.
+    /// Creates an empty cache.
     pub fn new() -> BtfCache {
         BtfCache::default()
     }

@@ -1,7 +1,7 @@
 //! Contents of a map, read entry by entry without changing it.
 //!
-//! Only lookups that leave the map unchanged are made: they do not take elements out of queues and do not count as a use in LRU
-//! maps. Programs go on writing, so each entry is consistent, but entries are from different moments.
+//! All lookups leave the map unchanged: they take no element out of a queue, and do not count as a use in an LRU map. Programs may write during the
+//! walk: each entry is consistent, but the entries are from different moments.
 
 use bprec_format::bpf::names::MapType;
 use bprec_format::bprec::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES};
@@ -10,12 +10,12 @@ use crate::error::Result;
 use crate::inspect::maps::Map;
 use crate::sys::{Cursor, Entries};
 
-/// Limits on the data that is read of a map.
+/// Limits on the data read from one map; beyond them, the contents are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Entries.
+    /// Limit on entries.
     pub entries: u64,
-    /// Bytes of keys and values.
+    /// Limit on the bytes of keys and values.
     pub bytes: u64,
 }
 
@@ -34,7 +34,7 @@ const BATCH_ENTRIES: usize = 4096;
 enum ReadMethod {
     /// By batches, or key by key.
     Walk,
-    /// Only the next element, of a queue or stack.
+    /// Only the next element: queues and stacks.
     Peek,
     /// The contents cannot be read, for this reason.
     None(&'static str),
@@ -66,8 +66,8 @@ fn read_method(map_type: MapType) -> ReadMethod {
 }
 
 impl Map {
-    /// Reads the contents and passes them to `put` in parts, at least one. The last part has the reason why the reading ended, even if nothing
-    /// could be read. `clock_ns` is the clock of the recording.
+    /// Reads the contents and passes them to `put` in one or more parts. The last part has the entry count and the reason if contents are missing; it
+    /// is passed even if nothing could be read. `clock_ns` is the clock of the recording.
     ///
     /// # Errors
     /// Returns only errors of `put`.
@@ -145,8 +145,8 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Reads in batches. Returns `None` if the first batch fails: this map type or this kernel does not support batches. Otherwise returns the reason
-    /// why the contents are incomplete, or `Some(None)` if they are complete.
+    /// Reads in batches. Returns `None` if the first batch fails: this map type or this kernel does not support batches. Otherwise returns the
+    /// [`Cut`].
     fn batches(&mut self, entries: &Entries<'_>) -> Result<Option<Cut>, E> {
         let entry_bytes = (entries.key_bytes() + entries.copied_bytes()).max(1);
         let mut count = (BATCH_BYTES / entry_bytes).clamp(1, BATCH_ENTRIES);
@@ -181,8 +181,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Reads key by key. The kernel starts again at the first key if the current key was removed, so the walk ends after as many keys as the map
-    /// can have.
+    /// Reads key by key. If the current key was removed, the kernel starts again at the first key. The walk therefore ends after `max_entries` keys.
     fn keys(&mut self, entries: &Entries<'_>, max_entries: u32) -> Result<Cut, E> {
         let limit = if max_entries == 0 { u64::from(u32::MAX) } else { max_entries.into() };
         let mut values = Vec::new();
@@ -203,7 +202,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
             let Some(at) = &key else { return Ok(None) };
             let cut = match entries.lookup(at, &mut values) {
                 Ok(true) => self.entry(at, &values)?,
-                // The slot is empty, or its entry was just removed.
+                // The slot is empty, or its entry was removed after `next_key`.
                 Ok(false) if walked >= self.bounds.entries.saturating_mul(16) => {
                     Some(format!("reading stopped after {walked} slots, because most of them are empty"))
                 }
@@ -216,7 +215,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         }
     }
 
-    /// Adds one entry, or returns the limit that it would exceed.
+    /// Adds one entry. Returns the reason if the entry would exceed a limit.
     fn entry(&mut self, key: &[u8], copied: &[u8]) -> Result<Cut, E> {
         if self.entries == self.bounds.entries {
             return Ok(Some(format!("cut at {}", entries(self.entries))));
@@ -240,7 +239,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         Ok(None)
     }
 
-    /// Appends bytes to the current part, and passes on each part that is full.
+    /// Appends bytes to the current part and passes on each full part.
     fn piece(&mut self, mut bytes: &[u8]) -> Result<(), E> {
         let room = PAYLOAD_MAX_BYTES.saturating_sub(MapContents::overhead_bytes(self.part.cpus.len())).max(1000);
         while !bytes.is_empty() {

@@ -14,13 +14,13 @@ use crate::inspect::names::Names;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// Processes with BPF descriptors. This process and other recorders are left out, because they hold programs only to observe them.
+/// Processes with BPF descriptors. This process and other recorders are left out: they hold programs only to observe them.
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Holder>,
     /// Programs on perf events, kprobes, uprobes and tracepoints, with a link or without.
     pub probes: Vec<Attachment>,
-    /// Ids of processes with perf events on which a program of type perf_event runs. The kernel does not report which program.
+    /// Ids of processes with perf events on which a program of type perf_event runs. The kernel does not report the program's id.
     pub perf_event_pids: Vec<u32>,
 }
 
@@ -33,8 +33,8 @@ struct Holder {
 }
 
 impl Holders {
-    /// Walks `/proc`. Processes that end during the walk, and processes with descriptors hidden from this process, are left out. A process with a
-    /// descriptor of one of the programs `recorders` is a recorder.
+    /// Walks `/proc`. A process is left out if it ends during the walk, if its descriptors are hidden from this process, or if it is a recorder: it
+    /// has a descriptor of one of the programs `recorders`.
     ///
     /// # Errors
     /// Fails if `/proc` cannot be read.
@@ -58,7 +58,7 @@ impl Holders {
         Ok(holders)
     }
 
-    /// Processes with a descriptor of the program, its link or its perf event; if no process has one, the processes with a descriptor of one of its
+    /// Processes with a descriptor of the program, its link or its perf event. If there are none, processes with a descriptor of one of the program's
     /// maps.
     pub fn owners(&self, prog_id: u32, map_ids: &[u32]) -> Vec<Owner> {
         let by = |holds: &dyn Fn(&Holder) -> bool| -> Vec<Owner> {
@@ -138,7 +138,7 @@ pub fn owner(pid: u32) -> Option<Owner> {
     Some(Owner { pid, comm, uid, cgroup })
 }
 
-/// Attachment of a program on a tracing perf event.
+/// Attachment of a program on a tracing perf event; `None` for another kind of descriptor.
 fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
     let kind = match task_fd.fd_type {
         1 => ProbeKind::Tracepoint,

@@ -19,7 +19,7 @@ pub(crate) const INTERFACE_HOOKS: [u32; 4] = [46, 47, 54, 55];
 /// Hooks of a sockmap: `BPF_SK_SKB_STREAM_PARSER`, `BPF_SK_SKB_STREAM_VERDICT`, `BPF_SK_MSG_VERDICT`, `BPF_SK_SKB_VERDICT`.
 const SOCKMAP_HOOKS: [u32; 4] = [4, 5, 7, 38];
 
-/// Ids of the programs at a hook; empty if this kernel does not have the hook, or if the object that has it was removed.
+/// Ids of the programs at a hook; empty if the kernel refuses the query, for example because it has no such hook or the cgroup was removed.
 pub(crate) fn programs(hook: HookOf<'_>, attach_type: u32) -> Vec<u32> {
     let mut ids = [0u32; MAX_PROGS];
     let count = sys::attached_progs(hook, attach_type, &mut ids).unwrap_or(0);
@@ -54,7 +54,7 @@ pub(crate) fn interface_attachments(interfaces: &[Interface]) -> Vec<Attachment>
     interfaces.iter().flat_map(of).collect()
 }
 
-/// The flow dissector of the network namespace that the calling thread is in.
+/// The flow dissector of the calling thread's network namespace.
 pub(crate) fn dissectors() -> Vec<Attachment> {
     let Ok(namespace) = File::open("/proc/thread-self/ns/net") else { return Vec::new() };
     let target = namespace.metadata().map(|about| format!("net:[{}]", about.ino())).unwrap_or_default();

@@ -55,7 +55,7 @@ impl Kallsyms {
         self.bpf_symbols(|name| name.starts_with(b"bpf_prog_"))
     }
 
-    /// Functions that contain `addresses`, by address, each once. Addresses outside of all functions are left out.
+    /// Functions that contain `addresses`, in the order of their addresses, each once. Addresses outside of all functions are left out.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelSymbol> {
         let functions = self.0.functions_at(addresses).into_iter();
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
@@ -64,7 +64,7 @@ impl Kallsyms {
     /// Addresses of the kernel functions that programs call, and the address of `__bpf_call_base`. The calls in instructions are relative to
     /// `__bpf_call_base`, so a reader needs both to name the called functions.
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
-        // Only on x86-64 is the address of a kfunc always within 32 bits of the base, so other machines leave out calls of kfuncs.
+        // On x86-64, each kfunc is within 32 bits of the base. On other machines it may be farther, so calls of kfuncs are left out there.
         let is_near =
             |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
         let Some(base) = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0) else { return Vec::new() };
@@ -72,7 +72,7 @@ impl Kallsyms {
         for program in programs {
             let view = program.view();
             let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
-            // The kernel replaces withheld addresses by 0.
+            // The immediate is 0 if the kernel withholds the address.
             let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
             called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
         }

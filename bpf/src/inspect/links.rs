@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::bprec::state::{Attachment, KernelSymbol};
+use bprec_format::bprec::state::{Attachment, KernelSymbol, LinkMisses};
 
 use crate::error::Result;
 use crate::inspect::btf::BtfCache;
@@ -17,7 +17,7 @@ use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 /// Attachments by links, and the links that could not be read.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// One for each program and attach point.
+    /// Attachment for each pair of program and attach point.
     pub attachments: Vec<Attachment>,
     /// Objects that could not be read, each with the reason.
     pub problems: Vec<String>,
@@ -86,14 +86,8 @@ pub fn links(names: &Names, btfs: &BtfCache, kallsyms: Option<&Kallsyms>) -> Res
 /// Programs with a function that an extension (freplace) has replaced.
 pub(crate) fn extended() -> Result<HashSet<u32>> {
     let mut extended = HashSet::new();
-    for id in sys::ids(Kind::Link) {
-        let fd = match sys::fd_by_id(Kind::Link, id?) {
-            Ok(fd) => fd,
-            Err(error) if error.is_gone() => continue,
-            Err(error) => return Err(error),
-        };
-        let (info, arrays) = sys::link_info(fd.as_fd(), 0)?;
-        let info = Info { info, arrays, target: None };
+    for info in untargeted() {
+        let info = info?;
         if info.link_type() == LinkType::TRACING && info.tracing_kind() == FREPLACE {
             extended.extend(info.u32(link_field!(tracing.target_obj_id)));
         }
@@ -101,11 +95,36 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
     Ok(extended)
 }
 
+/// Hits of kprobes that ran no program, by link: `last` is the count since the attachment, `first` is 0. Empty before Linux 6.7, which does not show
+/// them.
+///
+/// # Errors
+/// Fails if links cannot be listed or read, see [`links`].
+pub fn probe_misses() -> Result<Vec<LinkMisses>> {
+    let misses = untargeted().filter_map(|info| {
+        let link = |info: Info| {
+            Some(LinkMisses { link_id: info.id(), prog_id: info.prog_id(), first: 0, last: Some(info.misses()?) })
+        };
+        info.map(link).transpose()
+    });
+    misses.collect()
+}
+
+/// Infos of all links without their traced objects. A link that is removed meanwhile is left out.
+fn untargeted() -> impl Iterator<Item = Result<Info>> {
+    let read = |id| {
+        let fd = sys::fd_by_id(Kind::Link, id)?;
+        let (info, arrays) = sys::link_info(fd.as_fd(), id)?;
+        Ok(Info { info, arrays, target: None })
+    };
+    sys::ids(Kind::Link).map(move |id| id.and_then(read)).filter(|info| !info.as_ref().is_err_and(|it| it.is_gone()))
+}
+
 /// Info block of a link with its arrays.
 struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
-    /// Traced object of a tracing link; `None` for other links, or if it is unknown.
+    /// Traced object of a tracing link; `None` for other links, or if the object is unknown.
     target: Option<Target>,
 }
 
@@ -147,6 +166,20 @@ impl Info {
         self.arrays.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned())
     }
 
+    /// Number of hits of the link's kprobes that ran no program; `None` for other links, and before Linux 6.7.
+    fn misses(&self) -> Option<u64> {
+        // Both fields are of Linux 6.7, but only this one lies behind the end of the older structure.
+        let of_perf_event = self.u64(link_field!(perf_event.__bindgen_anon_1.kprobe.missed))?;
+        match self.link_type() {
+            LinkType::PERF_EVENT => {
+                let kind = self.u32(link_field!(perf_event.type_)).and_then(ProbeKind::of);
+                matches!(kind, Some(ProbeKind::Kprobe | ProbeKind::Kretprobe)).then_some(of_perf_event)
+            }
+            LinkType::KPROBE_MULTI => self.u64(link_field!(kprobe_multi.missed)),
+            _ => None,
+        }
+    }
+
     fn tracing_kind(&self) -> String {
         match self.u32(link_field!(tracing.attach_type)).map(AttachType) {
             Some(AttachType::TRACE_RAW_TP) => "tp_btf".to_owned(),
@@ -162,7 +195,7 @@ impl Info {
         }
     }
 
-    /// Functions of a `tracing_multi` link, as many as were read.
+    /// Functions of a `tracing_multi` link, up to the limit of [`sys::link_info`].
     fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
         self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
@@ -269,19 +302,16 @@ fn iter_target(info: &Info) -> Option<String> {
 
 /// Kind and target of a link on a perf event; before Linux 6.6 without a target.
 fn perf_event(info: &Info, names: &Names) -> (String, String) {
-    let kind = match info.u32(link_field!(perf_event.type_)) {
-        Some(1) => ProbeKind::Uprobe,
-        Some(2) => ProbeKind::Uretprobe,
-        Some(3) => ProbeKind::Kprobe,
-        Some(4) => ProbeKind::Kretprobe,
-        Some(5) => ProbeKind::Tracepoint,
-        Some(6) => {
+    let link_kind = info.u32(link_field!(perf_event.type_));
+    let kind = match link_kind.and_then(ProbeKind::of) {
+        Some(kind) => kind,
+        None if link_kind == Some(6) => {
             let kind = info.u32(link_field!(perf_event.__bindgen_anon_1.event.type_));
             let config = info.u64(link_field!(perf_event.__bindgen_anon_1.event.config));
             let target = kind.zip(config).map(|(kind, config)| names::perf_event(kind, config));
             return ("perf_event".to_owned(), target.unwrap_or_default());
         }
-        _ => return ("perf_event".to_owned(), String::new()),
+        None => return ("perf_event".to_owned(), String::new()),
     };
     let offset = info.u32(link_field!(perf_event.__bindgen_anon_1.kprobe.offset)).unwrap_or(0).into();
     let addr = info
@@ -302,6 +332,18 @@ pub(crate) enum ProbeKind {
 }
 
 impl ProbeKind {
+    /// Kind of a perf event link with this `enum bpf_perf_event_type`; `None` for an event that is no probe.
+    fn of(link_kind: u32) -> Option<ProbeKind> {
+        Some(match link_kind {
+            1 => ProbeKind::Uprobe,
+            2 => ProbeKind::Uretprobe,
+            3 => ProbeKind::Kprobe,
+            4 => ProbeKind::Kretprobe,
+            5 => ProbeKind::Tracepoint,
+            _ => return None,
+        })
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             ProbeKind::Tracepoint => "tracepoint",
@@ -325,7 +367,7 @@ impl ProbeKind {
     }
 }
 
-/// Functions of a kprobe.multi link: the first four by name, and the number of further functions.
+/// Functions of a kprobe.multi link: the names of up to four and the count of the others. Only the count if no name is known.
 fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
     const SHOWN: usize = 4;
     let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;
@@ -427,6 +469,22 @@ mod tests {
         assert_eq!(clock, ("perf_event".to_owned(), "cpu-clock".to_owned()));
         let old_kernel = Info { info: LinkInfo::of(&[(0, 7)], 16), ..info(&[], None, &[]) };
         assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), String::new()));
+    }
+
+    /// Layout of `bpf_link_info` in Linux 6.7: `missed` is at offset 48 of kprobes on perf events, which ends the structure, and at 32 of kprobe.multi.
+    #[test]
+    fn hits_without_a_run_are_those_of_kprobes() {
+        let misses = |fields: &[(usize, u32)], known| {
+            Info { info: LinkInfo::of(fields, known), arrays: LinkArrays::default(), target: None }.misses()
+        };
+        assert_eq!(misses(&[(0, 7), (16, 3), (48, 7)], 56), Some(7));
+        assert_eq!(misses(&[(0, 7), (16, 4), (52, 1)], 56), Some(1 << 32));
+        assert_eq!(misses(&[(0, 8), (32, 9)], 56), Some(9));
+        // A uprobe, a tracepoint, an XDP link; and Linux 6.6, where the structure has 48 bytes.
+        for fields in [[(0, 7), (16, 1)], [(0, 7), (16, 5)], [(0, 6), (16, 3)]] {
+            assert_eq!(misses(&fields, 56), None);
+        }
+        assert_eq!((misses(&[(0, 7), (16, 3)], 48), misses(&[(0, 8)], 48)), (None, None));
     }
 
     #[test]

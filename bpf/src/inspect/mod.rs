@@ -26,7 +26,7 @@ pub use contents::Bounds;
 pub use holders::{Holders, owner};
 pub use kallsyms::Kallsyms;
 pub(crate) use links::extended;
-pub use links::{Links, links};
+pub use links::{Links, links, probe_misses};
 pub use maps::{Map, map_ids};
 pub use names::Names;
 pub use pins::{Pins, pins};

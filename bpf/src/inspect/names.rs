@@ -51,8 +51,8 @@ impl Names {
         self.cgroups.get_or_init(Cgroups::read)
     }
 
-    /// Name of a link's interface, with the network namespace if the interface is in another one. The link has only the interface's index, which
-    /// other namespaces can use for other interfaces. The interface must therefore also have the program `prog_id`.
+    /// Name of a link's interface, with the network namespace if that is not the caller's. The link shows only the interface's index, and each
+    /// namespace has its own indexes. The interface must therefore also have the program `prog_id`.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
         let ours = self.interfaces().iter().find(|interface| interface.index == index);
         let is_there = |interface: &&Interface| {
@@ -70,7 +70,7 @@ impl Names {
         }
     }
 
-    /// Path of a cgroup.
+    /// Path of a cgroup, or `cgroup ID` if no cgroup has this id.
     pub(crate) fn cgroup(&self, id: u64) -> String {
         let all = || self.cgroups().iter().map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect();
         self.cgroup_paths.get_or_init(all).get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
@@ -115,7 +115,7 @@ fn read_tracepoints() -> HashMap<String, Option<String>> {
     systems
 }
 
-/// perf's name of an event: `cpu-clock`, `cycles`, `breakpoint`, else `type 4 config 0x3c`.
+/// perf's name of an event: `cpu-clock`, `breakpoint`, `r3c`, `msr/config=0x1/`. For a type without a name: `type 30 config 0x3c`.
 pub(crate) fn perf_event(kind: u32, config: u64) -> String {
     let named = match kind {
         event_type::BREAKPOINT => Some("breakpoint"),
@@ -126,8 +126,7 @@ pub(crate) fn perf_event(kind: u32, config: u64) -> String {
         (None, event_type::RAW) => format!("r{config:x}"),
         (None, _) => match pmu(kind) {
             Some(pmu) => format!("{pmu}/config={config:#x}/"),
-            // Inside the kernel, the clocks are PMUs with the first dynamic numbers and no name in sysfs;
-            // since Linux 6.6 their events show these numbers.
+            // Inside the kernel, the clocks are PMUs 6 and 7, without a name in sysfs. Since Linux 6.6, links on clock events show these numbers.
             None if (kind, config) == (6, 0) => "cpu-clock".to_owned(),
             None if (kind, config) == (7, 1) => "task-clock".to_owned(),
             None => format!("type {kind} config {config:#x}"),

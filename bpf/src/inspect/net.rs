@@ -1,6 +1,6 @@
 //! Programs that were attached to network interfaces by netlink: XDP and tc filters.
 //!
-//! All functions ask about the network namespace of the calling thread.
+//! All functions query the network namespace of the calling thread.
 
 use bprec_format::bprec::state::Attachment;
 

@@ -19,8 +19,7 @@ const DUMP: u16 = 0x301;
 /// Bytes of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// Sends one dump request and passes the payload of each message of the answer to `each`. Entries that come or go during the dump
-/// are no error.
+/// Sends one dump request and passes the payload of each message of the answer to `each`. A dump during which entries came or went is no error.
 ///
 /// # Errors
 /// Fails if the kernel refuses the request, or its answer is malformed.
@@ -49,7 +48,7 @@ pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: i
     }
 }
 
-/// Passes on the payloads of one datagram. Returns true if it was the last of the dump.
+/// Passes on the payloads of one datagram. Returns true if the datagram ends the dump.
 fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Result<bool> {
     let mut rest = part;
     if rest.len() < HEADER_BYTES {

@@ -1,7 +1,7 @@
 //! Programs on interfaces of other network namespaces, such as those of containers.
 //!
-//! A separate thread enters one namespace after the other and queries it. The wait for this thread has a time limit; namespaces that were not read by
-//! then are reported.
+//! A separate thread enters one namespace after the other and queries it. The caller waits for a limited time, then reports the namespaces that were
+//! not read.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::inspect::net::{self, Interface};
 
 /// Limit on the namespaces that are entered.
 const NAMESPACES_MAX: usize = 512;
-/// Limit on the time for all namespaces.
+/// Limit on the time for all namespaces together.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
 /// Attachments in other network namespaces.
@@ -39,8 +39,7 @@ struct Network {
     dissectors: Vec<Attachment>,
 }
 
-/// Reads these namespaces on a separate thread. Returns the networks, and the problems
-/// with the namespaces that could not be read.
+/// Reads these namespaces on a separate thread. Returns the networks, and a problem for each namespace that could not be read.
 fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let mut left = namespaces.others.len();
@@ -82,7 +81,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Ok(network)) => found.push(network),
             Ok(Err(problem)) => {
-                // If the kernel refuses to enter namespaces, it refuses all of them for the same reason, which is reported once.
+                // If the kernel refuses to enter one namespace, it refuses all of them, for the same reason. The reason is reported once.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
@@ -102,7 +101,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
 }
 
 impl OtherNetworks {
-    /// Reads the other namespaces, up to the limits on number and time.
+    /// Reads the other namespaces, up to `NAMESPACES_MAX` namespaces and `PATIENCE`.
     pub(crate) fn look() -> OtherNetworks {
         let (networks, problems) = visit(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE);
         OtherNetworks { networks, problems }
@@ -129,8 +128,8 @@ impl OtherNetworks {
         self.networks.iter().flat_map(|network| network.dissectors.clone()).collect()
     }
 
-    /// Name and namespace of a link's interface. The link has only the interface's index, which several namespaces can use. The interface must
-    /// therefore also have the program.
+    /// Name and namespace of a link's interface. The link shows only the interface's index, and each namespace has its own indexes. The interface
+    /// must therefore also have the program.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
         let kind = AttachType(attach_type).to_string();
         self.networks.iter().find_map(|network| {

@@ -29,7 +29,8 @@ impl Program {
     /// Opens the program with this id: one system call, no allocation.
     ///
     /// # Errors
-    /// Fails with ENOENT ([`Error::is_gone`](crate::Error::is_gone)) if the program was freed, with EPERM without CAP_SYS_ADMIN, with EMFILE.
+    /// Fails with ENOENT ([`Error::is_gone`](crate::Error::is_gone)) if the program was freed, with EPERM without CAP_SYS_ADMIN, with EMFILE at the
+    /// limit on open files.
     pub fn take(id: u32) -> Result<Program> {
         sys::fd_by_id(Kind::Prog, id).map(|fd| Program { id, fd })
     }
@@ -43,7 +44,7 @@ impl Program {
         self.fd.as_fd()
     }
 
-    /// Load time, ns of CLOCK_BOOTTIME; id and load time identify a program. One system call, no allocation.
+    /// Load time, ns of CLOCK_BOOTTIME. Id and load time together identify a program. One system call, no allocation.
     ///
     /// # Errors
     /// Fails only if the kernel refuses the call. The kernel allows it for every descriptor of a program.

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::inspect::programs::Program;
 use crate::sys;
 
-/// Number and time of the runs of a program since it was loaded, counted while run statistics were on.
+/// Count and total time of a program's runs since its load, counted only while run statistics were on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunStats {
     /// Time in the program, helpers included.

@@ -8,8 +8,8 @@ use bprec_format::bprec::state::Attachment;
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Kind};
 
-/// Lists the programs in a struct_ops map. The map's only value is the table of operations; where the table has a pointer to code, the kernel shows
-/// user space the id of the program.
+/// Lists the programs in a struct_ops map. The map's only value is the table of operations. Instead of a pointer to code, the kernel shows user space
+/// the id of the program.
 ///
 /// # Errors
 /// Fails if the map was freed or cannot be read, or if the kernel has no BTF.

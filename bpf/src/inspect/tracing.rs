@@ -20,8 +20,9 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Target of a tracing link of program `prog_id`. `object_id` is the id of a program or of a BTF blob, and the link does not show which (both are
-    /// `trampoline key >> 32`). The info of the attached program shows it: it has the id of the kernel's BTF only if the program traces the kernel.
+    /// Target of a tracing link of program `prog_id`; `None` if the kernel does not show it. `object_id` is the id of a BTF blob or of a program; the
+    /// link does not show which (both are `trampoline key >> 32`). If it is the id of a BTF blob, the info of program `prog_id` has it in
+    /// `attach_btf_obj_id`.
     pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<Target> {
         if object_id == 0 {
             return None;
@@ -76,7 +77,7 @@ fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
     Some((btfs.get(info.btf_id).ok()?, format!(" of program {id}")))
 }
 
-/// BTF of the kernel, or of a module joined to that of the kernel.
+/// BTF of the kernel or of a module, and the suffix for names in it. The BTF of a module is joined to the kernel's.
 fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, String)> {
     let fd = sys::fd_by_id(Kind::Btf, id).ok()?;
     let about = sys::btf_info(fd.as_fd(), id, true).ok()?;
@@ -95,11 +96,11 @@ fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, St
     Some((join(&base, &blob)?.into(), format!(" [{}]", String::from_utf8_lossy(&about.name))))
 }
 
-/// Joins a split BTF to its base: ids and string offsets of the split BTF continue where those of the base end, so the joined BTF has the types of
-/// both in sequence, and the strings of both in sequence.
+/// Joins a split BTF to its base. Type ids and string offsets of the split BTF continue those of the base, so the joined BTF has the types of both in
+/// sequence, then the strings of both.
 fn join(base: &[u8], split: &[u8]) -> Option<Vec<u8>> {
     const HEADER_BYTES: usize = 24;
-    // Ranges of the types and of the strings in a blob. The header has their offsets from its end.
+    // Ranges of the types and of the strings in a blob. Offsets in the header count from the end of the header.
     let sections = |blob: &[u8]| {
         let header_bytes = sys::get_u32(blob, 4) as usize;
         let section = |at: usize| {

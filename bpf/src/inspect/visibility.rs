@@ -13,14 +13,14 @@ pub(crate) fn hidden_symbols() -> Option<&'static str> {
     }
     if sysctl_number("net/core/bpf_jit_harden").is_some_and(|level| level != 0) {
         return Some(
-            "net.core.bpf_jit_harden is on, which keeps trampolines and dispatchers out of /proc/kallsyms, so that \
-             their samples stay unresolved; sysctl net.core.bpf_jit_harden=0",
+            "net.core.bpf_jit_harden is on: /proc/kallsyms does not list trampolines and dispatchers, and their samples \
+             stay unresolved; sysctl net.core.bpf_jit_harden=0",
         );
     }
     if sysctl_number("net/core/bpf_jit_kallsyms") == Some(0) {
         return Some(
-            "net.core.bpf_jit_kallsyms is 0, which keeps trampolines and dispatchers out of /proc/kallsyms, so that \
-             their samples stay unresolved; sysctl net.core.bpf_jit_kallsyms=1",
+            "net.core.bpf_jit_kallsyms is 0: /proc/kallsyms does not list trampolines and dispatchers, and their samples \
+             stay unresolved; sysctl net.core.bpf_jit_kallsyms=1",
         );
     }
     None

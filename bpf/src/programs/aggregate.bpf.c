@@ -3,10 +3,10 @@
  * Counts the samples of its event by task and code address, instead of letting them into the ring. Every sample that the program
  * sees is in `per_cpu`, and also in one of two places: an entry of the table, or the overflow of its CPU.
  *
- * The table is the map in slot 0 of `tables`. A run looks it up once and then uses the map that it found. So the reader can replace the
- * table, and read the old one when all runs that may still use it are over (aggregate.rs explains how it knows). The CPU is part of
- * the key: only one CPU writes an entry, and the kernel does not nest perf event programs on one CPU, so entries and
- * the fields of `per_cpu` need no atomic operations.
+ * The table is the map in slot 0 of `tables`. A run looks it up once and uses it to its end. The reader can therefore replace the
+ * table, and read the old one after all runs that may still use it have ended (aggregate.rs explains how the reader knows). The CPU is
+ * part of the key: only one CPU writes an entry, and the kernel does not nest perf event programs on one CPU. Entries and the fields
+ * of `per_cpu` therefore need no atomic operations.
  */
 #include "bprec_bpf.h"
 
@@ -30,9 +30,9 @@ struct key {
 	__u32 tid;
 	__u32 cpu;
 	__u16 words;
-	/* Number of words of the kernel's part of the chain, which comes first. */
+	/* Count of kernel words; they are first in the chain. */
 	__u16 kernel_words;
-	/* Not reported: it separates the samples of a task before a change of its name from the samples after it. */
+	/* Not reported. Samples before and after a change of the task's name get different entries. */
 	__u8 comm[16];
 };
 
@@ -50,7 +50,7 @@ struct per_cpu_stats {
 	__u64 overflow_period;
 };
 
-/* Buffer in which a chain is built. User frames can reach beyond `entry` into `spill`, before the chain is cut to WORDS. */
+/* Buffer in which a chain is built. User frames can reach beyond `entry` into `spill`; the chain is then cut to WORDS. */
 struct scratch {
 	struct entry entry;
 	__u64 spill[WORDS];
@@ -61,7 +61,7 @@ struct scratch {
 const volatile struct {
 	__u32 machine;
 	__u32 user_chains;
-	/* Non-zero if the key has the address of samples in user mode; otherwise these samples differ only by thread and CPU. */
+	/* Non-zero if samples with an empty chain (in user mode, without user chains) have their instruction pointer in the key. */
 	__u32 user_ips;
 } config SEC(".rodata");
 
@@ -144,7 +144,7 @@ static __always_inline void chain_of(void *ctx, struct scratch *scratch)
 	scratch->key.words = words;
 }
 
-/* Counts a sample in the table; returns 0 if the table is full, or if the entry has another chain. */
+/* Counts a sample in the table. Returns 0 if the entry has another chain, or if no entry can be added: the table is full or locked. */
 static __always_inline int count(void *table, struct key *key, struct scratch *scratch, __u64 period)
 {
 	struct entry *entry = bpf_map_lookup_elem(table, key);

@@ -42,8 +42,8 @@ const STATS_BYTES: usize = 32;
 /// Limit on calls that read one table. A call ends early while another CPU holds a lock of the table.
 const TRIES: usize = 1000;
 
-/// Number of this architecture in `config.machine` of aggregate.bpf.c: it tells the program the layout of registers and period. `None` if the program
-/// does not support the architecture.
+/// Value of `config.machine` in aggregate.bpf.c for this architecture: it selects the layout of registers and period. `None` if the program does not
+/// support the architecture.
 const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(1)
 } else if cfg!(target_arch = "aarch64") {
@@ -68,12 +68,12 @@ pub struct Aggregator {
     chain: Vec<u64>,
 }
 
-/// Parts of the user stack that distinguish samples, in addition to thread, CPU, cgroup and kernel call chain.
+/// User data in the key of a stack, besides thread, CPU, cgroup and kernel call chain. Samples with different keys are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
-    /// True for user call chains.
+    /// True if the key has the user call chain.
     pub chains: bool,
-    /// True for addresses of samples in user mode. Without addresses and chains, [`Stack::ip`] of these samples is 0.
+    /// True if the key has the instruction pointer of samples in user mode. If both fields are false, [`Stack::ip`] of these samples is 0.
     pub addresses: bool,
 }
 
@@ -84,11 +84,11 @@ pub struct Stack<'a> {
     pub ip: u64,
     /// Process id and thread id in the initial pid namespace.
     pub pid_tid: (u32, u32),
-    /// Number of the CPU.
+    /// CPU number.
     pub cpu: u32,
     /// Id of the cgroup (v2).
     pub cgroup: u64,
-    /// Number of samples.
+    /// Count of samples.
     pub samples: u64,
     /// Sum of the periods of these samples.
     pub period: u64,
@@ -101,13 +101,13 @@ pub struct Stack<'a> {
 /// Sample counts of one CPU since the program was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerCpuStats {
-    /// Number of all samples.
+    /// Count of all samples, including the samples that did not fit into the table.
     pub samples: u64,
-    /// Sum of the periods of these samples.
+    /// Sum of the periods of all samples.
     pub period: u64,
-    /// Number of samples that did not fit into the table.
+    /// Count of samples that did not fit into the table.
     pub overflow_samples: u64,
-    /// Sum of the periods of these samples.
+    /// Sum of the periods of the samples that did not fit.
     pub overflow_period: u64,
 }
 

@@ -29,7 +29,8 @@ use crate::error::Result;
 use crate::inspect::Program;
 
 impl Program {
-    /// Returns true if the program's name is that of a program that counts, either around functions of other programs or at context switches.
+    /// Returns true if the program has the name of a program of bprec or perf that counts other programs, calibrates this counting, or counts at
+    /// context switches.
     ///
     /// # Errors
     /// Fails if the kernel does not return the program's name.

@@ -6,7 +6,7 @@ pub(super) const LEAVE: &str = "bprec_leave";
 pub(super) const SESSION: &str = "bprec_session";
 /// Empty program, on which the cost of counting is measured.
 pub(super) const EMPTY: &str = "bprec_gauge";
-/// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to it by this name.
+/// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to a leader by this name.
 pub(super) const LEADER: &str = "on_switch";
 /// Charges the counts of leaders to tasks and cgroups. The first name is for processors that keep the order of stores to other CPUs.
 pub(super) const FOLLOW: &str =
@@ -21,7 +21,7 @@ pub(super) const SAMPLER: &str = "bprec_sampler";
 /// Iterator that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// Returns true for the names of programs, of any process, that count other programs or measure the cost of counting.
+/// Returns true for the names of programs, of any recorder, that count other programs or calibrate this counting.
 pub fn counts_others(name: &[u8]) -> bool {
     is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
 }

@@ -63,7 +63,7 @@ impl Attached {
         if self.link.is_some() { AttachMethod::Link } else { AttachMethod::Ioctl }
     }
 
-    /// Id of the link; `None` if the program is attached by ioctl.
+    /// Id of the link; `None` if the program is attached by ioctl, or if fdinfo cannot be read.
     pub fn link_id(&self) -> Option<u32> {
         FdInfo::of_own(self.link.as_ref()?.as_fd()).ok()?.link_id
     }

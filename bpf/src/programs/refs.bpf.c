@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * References of each BPF program (including those of the recorder), its load time, and its name. Reading gives one
- * record per program. The kernel holds a reference of its own on the program that is being visited; it is counted here
- * and subtracted by the reader.
+ * Lists the references of each BPF program (including the recorder's), its load time and its name: one record for each
+ * program. While the iterator visits a program, the kernel itself holds a reference on the program. The record
+ * includes this reference; the reader subtracts it.
  */
 #include "bprec_bpf.h"
 
@@ -21,7 +21,7 @@ typedef struct {
 #define NAME_BYTES 16
 #define HELD_MAX 32768
 
-/* References of this recorder on programs, by id, for itself and for other recorders to read. */
+/* Count of references that this recorder has on each program, by program id. Read by the program below and by other recorders. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

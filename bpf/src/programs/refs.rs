@@ -1,9 +1,9 @@
-//! Number of references of each program, read through a BPF iterator of bprec.
+//! Counts the references of each program, through a BPF iterator of bprec.
 //!
 //! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded in the
 //! kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same. Each recorder has an iterator with
-//! the name `bprec_refs` loaded. Recorders find each other by this name, whatever their executables are called and whichever processes they can see.
-//! A map of the iterator holds the number of references that its recorder has on each program.
+//! the name `bprec_refs` loaded. Recorders find each other by this name: the names of their executables and their pid namespaces do not matter. A map
+//! of the iterator has the count of references that its recorder has on each program.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -24,7 +24,7 @@ const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
 const RECORD_BYTES: usize = 48;
 /// Name of the map with the references that a recorder holds.
 const HELD: &str = "bprec_held";
-/// Number of entries that one call reads from this map. It must be large enough for a whole hash bucket, because the kernel returns only whole
+/// Limit on the entries that one call reads from this map. It must be large enough for a whole hash bucket, because the kernel returns only whole
 /// buckets.
 const HELD_BATCH: u32 = 4096;
 
@@ -42,11 +42,11 @@ pub struct Refs {
 pub struct ProgRefs {
     /// Id of the program.
     pub id: u32,
-    /// Number of descriptors, links, maps and attachments that refer to the program.
+    /// Count of descriptors, links, maps and attachments that refer to the program.
     pub references: i64,
-    /// Number of references of this recorder, as set by [`Refs::set_held`].
+    /// Count of references of this recorder, as set by [`Refs::set_held`].
     pub own: i64,
-    /// Number of references that other recorders have announced so far.
+    /// Count of references that other recorders have announced so far.
     pub other_recorders: i64,
     /// Load time of the program, ns of CLOCK_BOOTTIME.
     pub load_time_ns: u64,
@@ -73,9 +73,9 @@ impl Refs {
     /// Reads the references of all loaded programs, in ascending order of id. References that the read itself takes are not counted;
     /// references of the caller's descriptors are counted.
     ///
-    /// A recorder announces a reference after it takes the reference, and withdraws the announcement before it releases the reference. The
-    /// announced number is therefore never too high. The announcements of a recorder must vanish when it ends. Recorders therefore hold no
-    /// descriptor of another recorder's iterator, which would keep its announcements.
+    /// A recorder announces a reference after it takes the reference, and withdraws the announcement before it releases the reference. The announced
+    /// count is therefore never too high. The announcements of a recorder must vanish when the recorder ends. Recorders therefore hold no descriptor
+    /// of another recorder's iterator: the descriptor would keep the announcements alive.
     ///
     /// # Errors
     /// Fails if the iterator cannot be read.
@@ -98,8 +98,7 @@ impl Refs {
         }
     }
 
-    /// Announces the number of references that the caller has on a program, for other recorders and for later reads. Returns false if the map
-    /// is full.
+    /// Announces the count of references that the caller has on a program, for other recorders and for later reads. Returns false if the map is full.
     pub fn set_held(&self, id: u32, references: i64) -> bool {
         let Some(held) = self.object.maps().find(|map| map.name() == HELD) else { return false };
         if references == 0 {

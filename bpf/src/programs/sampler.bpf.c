@@ -3,8 +3,8 @@
  * Adds data to the samples of a perf event: the program collects the requested parts in a per-CPU buffer and writes them as the raw bytes of a
  * bpf-output event. format/src/sampler.rs describes the layout. The sample itself is dropped: the program returns 0.
  *
- * One object serves every architecture. Registers are read as words of the context. The number of words differs, so the program reads only
- * the words that the loader requests: the code for all other words is dead when the verifier checks the size of the context.
+ * One object serves every architecture. Registers are read as words of the context, which has more words on some architectures. The program
+ * reads only words that the loader requests: for the verifier, the code that reads other words is dead, so it does not check their offsets.
  */
 #include "bprec_bpf.h"
 
@@ -14,12 +14,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct sampler_config {
 	/* Bit n: record word n of the context. */
 	__u64 registers;
-	/* PART_* */
+	/* Parts to record: PART_* */
 	__u32 parts;
-	/* Context words of the instruction pointer, of the sample's period (the first word after the registers) and of its address. */
+	/* Index of the context word with the instruction pointer, and of the word with the period: the first after the registers, before the address. */
 	__u32 ip_word;
 	__u32 period_word;
-	/* Stacks to take: STACK_* */
+	/* Call chains to record: STACK_* */
 	__u32 stacks;
 };
 
@@ -61,7 +61,7 @@ struct value {
 	__u64 running;
 };
 
-/* Everything but the call chain takes at most 16 + 7 * 8 + 24 + 16 + 35 * 8 bytes, the chain (1 + 2 * 128) * 8. */
+/* Bytes of a sample: at most 16 + 7 * 8 + 24 + 16 + 35 * 8 without the call chain, and (1 + 2 * 128) * 8 for the chain. */
 #define SCRATCH_BYTES 4096
 
 struct scratch {

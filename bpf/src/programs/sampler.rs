@@ -23,8 +23,8 @@ const COUNTS_BYTES: usize = 40;
 const STACK_KERNEL: u32 = 1 << 0;
 const STACK_USER: u32 = 1 << 1;
 
-/// Indexes of two words in the context of the program: the instruction pointer, and the period, which follows the registers. `None` for other
-/// architectures.
+/// Indexes of two words in the context of the program: the instruction pointer, and the period, which follows the registers. `None` on architectures
+/// that the program does not support.
 const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     Some((16, 21))
 } else if cfg!(target_arch = "aarch64") {
@@ -33,7 +33,7 @@ const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Contents of a sample.
+/// Selection of the data in each sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recipe {
     /// Parts of each payload.
@@ -58,8 +58,8 @@ impl SamplerProgram {
     /// Loads the program. The kernel unloads it when this value and all its attachments are dropped.
     ///
     /// # Errors
-    /// Fails if the kernel refuses the program (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's log, or if the register layout
-    /// of this architecture is unknown.
+    /// Fails if the register layout of this architecture is unknown, or if the kernel refuses the program (before 5.7, without CAP_BPF and
+    /// CAP_PERFMON); the error then includes libbpf's log.
     pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
         let Some(words) = MACHINE_WORDS else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "--bpf-sampler works only on x86-64 and arm64");

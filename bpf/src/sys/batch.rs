@@ -7,8 +7,8 @@ use libbpf_rs::libbpf_sys as cmd;
 use super::info::map_info;
 use super::syscall::{Attr, attr_end, bpf, number};
 
-/// Reads and removes elements of a hash map, as many as fit into both buffers. Keys have `key_bytes` bytes, values `value_bytes` bytes.
-/// Returns the number of elements and the kernel's result: ENOENT if the map is empty now. The number is valid with any errno.
+/// Reads and removes elements of a hash map, as many as fit into both buffers. Keys have `key_bytes` bytes, values `value_bytes` bytes. Returns the
+/// count of elements and the kernel's result: ENOENT if the map is empty now. The count is valid with any errno.
 ///
 /// libbpf-rs's iterator over batches ends at any errno, and at a batch that is not full, even if the map has more elements.
 pub(crate) fn take_batch(

@@ -43,7 +43,7 @@ pub(crate) struct Entries<'fd> {
     key_bytes: usize,
     value_bytes: usize,
     cpus: Vec<u32>,
-    /// Number of bytes that the kernel copies for all values of one entry.
+    /// Bytes that the kernel copies for all values of one entry.
     copied_bytes: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'fd> Entries<'fd> {
         &self.cpus
     }
 
-    /// Number of bytes that the kernel copies for all values of one entry.
+    /// Bytes that the kernel copies for all values of one entry.
     pub(crate) fn copied_bytes(&self) -> usize {
         self.copied_bytes
     }
@@ -123,8 +123,8 @@ impl<'fd> Entries<'fd> {
         let mut next = vec![0; self.key_bytes];
         let mut attr = key.map_or_else(|| Ok(self.first()), |key| self.entry(NEXT_KEY, key))?;
         attr.__bindgen_anon_2.__bindgen_anon_1.next_key = next.as_mut_ptr() as u64;
-        // SAFETY: the kernel reads one key from `key`, unless the pointer is null, and writes one key to `next`. Both have the map's key size and
-        // outlive the call.
+        // SAFETY: the kernel reads one key from `key`, or nothing if the pointer is null, and writes one key to `next`. Both have the map's key size
+        // and outlive the call.
         match unsafe {
             bpf(cmd::BPF_MAP_GET_NEXT_KEY, &mut attr, attr_end!(__bindgen_anon_2.__bindgen_anon_1.next_key))
         } {

@@ -19,8 +19,8 @@ const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
 /// Limit on attempts for an object with arrays that grow between the two calls.
 const ATTEMPTS: usize = 8;
 
-/// Queries the info of the object behind `fd`. `info` is input (pointers and counts of arrays) and output. Returns the number of its bytes that this
-/// kernel knows.
+/// Queries the info of the object behind `fd`. `info` is input (pointers and counts of arrays) and output. Returns how many of its bytes this kernel
+/// knows.
 ///
 /// # Safety
 ///
@@ -65,9 +65,9 @@ fn put_buffer(info: &mut [u8], at: usize, buffer: &mut [u8]) {
 /// Size of an element in an array of a program's info.
 #[derive(Debug, Clone, Copy)]
 enum Element {
-    /// Constant number of bytes.
+    /// Constant size, bytes.
     Bytes(usize),
-    /// Number of bytes that the `u32` at this offset of the info gives.
+    /// Offset of the `u32` in the info that has the size in bytes.
     SizeAt(usize),
 }
 
@@ -107,7 +107,7 @@ const PROG_ARRAYS: [ProgArray; 9] = {
 const XLATED: usize = 1;
 /// Index of the map ids in [`PROG_ARRAYS`], the only array that can grow while the program is held (`BPF_PROG_BIND_MAP`).
 const MAP_IDS: usize = 2;
-/// Number of additional map ids to request, so that a few new maps do not need another attempt.
+/// Map ids to request beyond the kernel's count, so that a few new maps do not need another attempt.
 const MAP_IDS_SLACK: u32 = 32;
 
 /// Size of `struct bpf_prog_info` in Linux 6.0, bytes; newer kernels have added no fields.
@@ -116,12 +116,12 @@ const PROG_INFO_BYTES: usize = size_of::<bpf_prog_info>();
 /// Info block and arrays of a program, as returned by the kernel.
 #[derive(Debug)]
 pub(crate) struct RawProgInfo {
-    /// `struct bpf_prog_info`, cut to the bytes that this kernel knows. Pointers are zero. A count is that of the array in `arrays`, or the
-    /// kernel's count if the array is absent.
+    /// `struct bpf_prog_info`, cut to the bytes that this kernel knows. Pointers are zero. Counts are those of `arrays`; for an absent array, the
+    /// kernel's count.
     pub(crate) info: Vec<u8>,
     /// Arrays in the order of [`PROG_ARRAYS`]; `None` for an empty or withheld array.
     pub(crate) arrays: [Option<Vec<u8>>; 9],
-    /// True for arrays with elements that the kernel does not show to this process.
+    /// True for arrays that have elements, all of them hidden from this process.
     pub(crate) withheld: [bool; 9],
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     Err(Error::Grew { object: Object::Prog(id) })
 }
 
-/// Reads a program's info without its arrays, and the number of bytes that this kernel knows. Unknown fields are zero.
+/// Reads a program's info without its arrays, and how many bytes of the info this kernel knows. Unknown fields are zero.
 pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info, usize)> {
     let mut info = bpf_prog_info::default();
     // SAFETY: all pointers are zero.

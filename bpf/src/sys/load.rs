@@ -61,7 +61,7 @@ pub(crate) struct Tracing<'a> {
     pub(crate) function_type_id: u32,
 }
 
-/// Loads a program. On failure, the verifier's messages are in `log`, unless `log` is empty. `Err` holds the errno.
+/// Loads a program. If this fails, `log` has the verifier's messages; an empty `log` requests none. `Err` holds the errno.
 pub(crate) fn load_tracing(program: &Tracing<'_>, log: &mut [u8]) -> Result<OwnedFd, i32> {
     let license = c"Dual BSD/GPL";
     let mut attr = Attr::default();

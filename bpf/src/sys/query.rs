@@ -1,5 +1,4 @@
-//! Queries for the programs at an attach point, as opposed to the attach points of a program or link; and the switch for run
-//! statistics.
+//! Queries the programs at an attach point and the program behind a descriptor of another process, and switches run statistics on.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -18,8 +17,8 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
 }
 
-/// Succeeds if [`enable_run_time_stats`] is allowed, without switching statistics on. The kernel checks the privilege before the kind of statistics,
-/// so a request with an unknown kind fails with EINVAL only if the caller is privileged.
+/// Returns `Ok` if [`enable_run_time_stats`] would be allowed; switches nothing on. The kernel checks the privilege before the kind of statistics, so
+/// a request with an unknown kind fails with EINVAL only if the caller is privileged.
 pub(crate) fn try_run_time_stats() -> Result<()> {
     match enable_stats(u32::MAX) {
         Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),
@@ -90,7 +89,7 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     }
 }
 
-/// Object whose hooks programs are attached to.
+/// Object with hooks to which programs are attached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookOf<'a> {
     /// Descriptor of a cgroup directory, of a network namespace or of a map.
@@ -99,8 +98,8 @@ pub(crate) enum HookOf<'a> {
     Interface(u32),
 }
 
-/// Writes the ids of the programs at one hook to `ids` and returns their number. Programs that a cgroup inherits from its ancestors are
-/// not included. `Err` holds the errno.
+/// Writes the ids of the programs at one hook to `ids` and returns their count. Programs that a cgroup inherits from its ancestors are not included.
+/// `Err` holds the errno.
 pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
     let mut attr = Attr::default();
     match hook {

@@ -34,9 +34,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Column with the day of a row, from the name of its directory.
+/// Column with the day of a row, from the name of the file's directory.
 const DATE: &str = "date";
-/// Limit on the memory of groups and sorts, bytes; beyond it they are written to temporary files.
+/// Limit on the memory for grouping and sorting, bytes. Beyond the limit, data goes to temporary files.
 const MEMORY_BYTES: usize = 1 << 30;
 
 /// Tables of a lake, ready for queries.
@@ -145,7 +145,7 @@ fn values(array: &ArrayRef) -> Result<Vec<Value>> {
 struct LakeTable {
     schema: TableSchema,
     files: Vec<(Committed, PartitionedFile)>,
-    /// Files whose hash was compared with the committed one.
+    /// Files that have the committed hash and need no further check.
     checked: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -190,7 +190,7 @@ impl LakeTable {
         Ok(of_file.filter(|(_, is_selected)| *is_selected != Some(false)).map(|(file, _)| file).collect())
     }
 
-    /// Compares the hashes of files with the committed ones, once for each file.
+    /// Compares the hashes of files with the committed hashes, once for each file.
     fn check(&self, files: &[&(Committed, PartitionedFile)]) -> DataFusionResult<()> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         let unchecked = files.iter().map(|(committed, _)| committed);
@@ -211,7 +211,7 @@ impl TableProvider for LakeTable {
         TableType::Base
     }
 
-    /// Returns `Inexact` for all filters: they skip files and row groups, but DataFusion must still filter single rows.
+    /// Returns `Inexact` for all filters: a scan skips files and row groups by them, but DataFusion must still filter single rows.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }

@@ -51,8 +51,8 @@ fn no_condition(table: &str, condition: &str) -> String {
     format!("--where {condition}: is not a condition on the columns of {table}")
 }
 
-/// Compares the hashes of files with the committed ones. The pages of these Parquet files have no checksums: without this, damaged values could
-/// be added up.
+/// Compares the hashes of files with the committed hashes. The pages of these Parquet files have no checksums; without this check, queries could sum
+/// damaged values.
 ///
 /// # Errors
 /// Fails if the hash of a file differs; the message names the first such file.

@@ -1,7 +1,7 @@
 //! Spark cluster: `spark-submit` runs a driver script of this program over the committed files of the lake.
 //!
-//! Request, answer and script are files of a temporary directory, removed after the query. Spark reads the configuration of the cluster and its
-//! secret from `SPARK_CONF_DIR`; this program does not handle them.
+//! Request, answer and script are files in a temporary directory, which is removed after the query. Spark reads the configuration of the cluster and
+//! its secret from `SPARK_CONF_DIR`; this program handles neither.
 
 use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
@@ -59,7 +59,7 @@ impl Spark {
         let child = command.spawn().with_context(|| {
             format!(
                 "--engine spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
-                 SPARK_HOME to where Spark is installed",
+                 SPARK_HOME to the directory of Spark",
                 self.submit.display()
             )
         })?;
@@ -168,7 +168,7 @@ impl Engine for SparkEngine {
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
-        // A query reads only tables whose names are in its text.
+        // A query reads only tables that its text names.
         let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
         check(&views.iter().flat_map(|view| &view.committed).collect::<Vec<_>>())?;
         let tables = views.into_iter().map(View::request).collect::<Result<_>>()?;
@@ -177,7 +177,7 @@ impl Engine for SparkEngine {
         let request = directory.join("request.json");
         fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
             .with_context(|| format!("write {}", request.display()))?;
-        // The lock ends with this process, and the driver ends with the lock.
+        // The lock ends with this process; then the driver ends, too.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut submitted = self.spark.start(directory)?;

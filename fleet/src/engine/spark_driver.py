@@ -1,7 +1,7 @@
 """Runs one query of bprec-fleet on Spark, over the files that the request lists.
 
 The only argument is a directory. `request.json` has the request of bprec-fleet. `started` is created when the cluster has run a task.
-`answer.jsonl` is renamed to its name when it is complete. bprec-fleet holds a lock on `request.json`; the driver ends when the lock is released.
+`answer.jsonl` appears when it is complete. bprec-fleet holds a lock on `request.json`; the driver ends when the lock is released.
 """
 
 import datetime
@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions, types
 
-# With these settings, Spark gives a query the meaning that DataFusion gives it, and fails if it cannot read a file completely.
+# With these settings, a query means the same as in DataFusion, and Spark fails if it cannot read a file completely.
 SETTINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.ansi.enabled": "true",
@@ -52,7 +52,7 @@ def register(spark, table):
     reader = spark.read.schema(table["schema"]).option("basePath", "file://" + table["directory"])
     files = table["files"]
     if files:
-        # Spark reads paths as patterns, so pattern characters are escaped. Its option against patterns lists all files once per path.
+        # Spark reads paths as patterns, so pattern characters are escaped. The option that disables patterns would list all files once per path.
         rows = reader.parquet(*("file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path) for path in files))
         # Spark skips files that it regards as hidden.
         found = sorted(unquote(urlsplit(uri).path) for uri in rows.inputFiles())

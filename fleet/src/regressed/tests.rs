@@ -1,4 +1,4 @@
-//! Rates of false and missed verdicts, on generated fleets whose hosts share weekdays, load and releases.
+//! Rates of false and missed verdicts, on generated fleets. The hosts of a fleet share weekdays, load and releases.
 
 use super::{RegressedOptions, judge};
 use crate::answer::{Answer, Value};
@@ -259,13 +259,13 @@ fn verdicts_of(program: &Path, lake: &Path) -> Verdicts {
     verdicts
 }
 
-/// Numbers of fleets and of false verdicts in a scenario.
+/// Counts of fleets and of false verdicts in a scenario.
 #[derive(Debug, Default)]
 struct Rates {
     fleets: usize,
     /// Fleets in which the slower program is found.
     found: usize,
-    /// Fleets with a false verdict, and number of false verdicts.
+    /// Fleets with a false verdict, and count of false verdicts.
     with_false: usize,
     false_verdicts: usize,
 }

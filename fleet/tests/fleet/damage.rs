@@ -62,7 +62,7 @@ fn files_of_others_change_no_sum() {
     let before = lake.contents();
     let facts = lake.files("run_stats");
     let beside = |name: &str| facts[0].with_file_name(name);
-    // A copy of a file of the lake, which no commit lists, and files that are not Parquet.
+    // A copy of a file of the lake (no commit lists the copy), and files that are not Parquet.
     let others = [beside("copy.parquet"), beside("notes.txt"), beside("x.parquet")];
     std::fs::copy(&facts[0], &others[0]).unwrap();
     others[1..].iter().for_each(|path| std::fs::write(path, "PAR1 and no more").unwrap());

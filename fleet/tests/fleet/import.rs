@@ -57,7 +57,7 @@ fn another_form_of_a_recording_is_refused() {
     std::fs::write(&packed, gzip(&bytes)).unwrap();
     let output = lake.import(&[packed], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("this is another form of it"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("another form of that recording"), "{}", text(&output.stderr));
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
@@ -117,7 +117,7 @@ fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// Number of seccomp filters of a process.
+/// Count of seccomp filters of a process.
 fn filters(process: &str) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));

@@ -21,11 +21,11 @@ const KILLS: usize = 40;
 /// Sums by table, then by day and host.
 type Sums = BTreeMap<String, BTreeMap<String, i64>>;
 
-/// Tables that are read, each with the number that is added up for a day and host. Each host has one recording on a day.
+/// Tables that are read, each with the sum for a day and host, in SQL. Each host has one recording on a day.
 const READ: [(&str, &str); 2] = [("recording", "COUNT(*)"), ("run_stats", "SUM(run_cnt)")];
 
-/// Prints the sums of a generation with its name, and those of `current`, which changes meanwhile, until the file `stop` exists. If a file of
-/// `current` is missing after it was listed, DuckDB fails and prints no sums.
+/// Prints, until the file `stop` exists, the name and the sums of a generation, and then the sums of `current`. Writers change `current` meanwhile:
+/// if a listed file is missing, DuckDB fails and no sums are printed.
 const DUCKDB: &str = r#"
 import json, os, sys
 import duckdb
@@ -112,7 +112,7 @@ impl Reader {
     }
 }
 
-/// Starts the engines that are installed. Also returns the setup step that installs each of the others.
+/// Starts the engines that are installed. Also returns a setup step for each engine that is not installed.
 fn start_readers(lake: &Lake, place: &Path) -> (Vec<Reader>, Vec<&'static str>) {
     let duckdb = readers().map(|packages| {
         let mut python = Command::new("python3");
@@ -132,7 +132,7 @@ fn start_readers(lake: &Lake, place: &Path) -> (Vec<Reader>, Vec<&'static str>) 
     (started, missing)
 }
 
-/// Number of directories of states of days, and of generations.
+/// Count of the directories of states of days and of generations.
 fn states(lake: &Lake) -> usize {
     let count = |name: &str| std::fs::read_dir(lake.path().join("v1").join(name)).unwrap().count();
     count("days") + count("generations")
@@ -160,7 +160,7 @@ fn is_killed(mut command: Command, lake: &Lake, more: usize, delay: Duration) ->
 /// Sums of each generation that was read.
 type Reads = BTreeMap<PathBuf, Sums>;
 
-/// Adds a read: a generation has the same sums whenever it is read, by whichever engine.
+/// Adds a read. All reads of a generation must have the same sums, at any time and in any engine.
 fn add(reads: &mut Reads, generation: PathBuf, sums: Sums) {
     let first = reads.entry(generation.clone()).or_insert_with(|| sums.clone());
     assert_eq!(*first, sums, "{}", generation.display());

@@ -21,8 +21,8 @@ fn quoted(text: &serde_json::Value) -> String {
     format!("'{}'", text.as_str().unwrap())
 }
 
-/// Four hosts have the same recording on each of fourteen days, and then another one on each of seven days. Days of one side do not differ, so the
-/// ratio is exact.
+/// Four hosts have the same recording on each of fourteen days, and then another recording on each of seven days. Days of one side do not differ, so
+/// the ratio is exact.
 #[test]
 fn changes_on_all_hosts_are_found() {
     let (old, new) = (recording("7.2/ratio.data"), recording("7.2/everything.data"));

@@ -31,7 +31,7 @@ fn old_days_are_removed_and_the_others_stay() {
     assert_eq!((expire(&missing).status.code(), missing.exists()), (Some(2), false));
 }
 
-/// Readers of a superseded generation have an hour; then the next writer removes it.
+/// Readers of a superseded generation have an hour; then the next writer removes the generation.
 #[test]
 fn superseded_generations_are_removed_after_the_horizon() {
     let recording = recording("7.2/ratio.data");

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     program().args(args).output().unwrap()
 }
 
-/// Returns the directory of Python packages with DuckDB and pandas; `None` if they are not installed, which CI does not accept.
+/// Returns the directory of Python packages with DuckDB and pandas; `None` if they are not installed. In CI, this is a failure.
 pub(crate) fn readers() -> Option<PathBuf> {
     let packages = repository().join("fleet/target/readers/packages");
     if packages.is_dir() {
@@ -69,7 +69,7 @@ pub(crate) fn whole_recordings() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the complete recording whose path contains `name`.
+/// Returns the complete recording with `name` in its path.
 pub(crate) fn recording(name: &str) -> PathBuf {
     whole_recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap()
 }
@@ -90,7 +90,7 @@ pub(crate) fn big_endian_recordings() -> Vec<PathBuf> {
     files_below(&directory, &|path| path.extension().is_some_and(|extension| extension == "data"))
 }
 
-/// A generated fleet without canaries, kernel upgrades and regressions.
+/// A generated fleet without canaries, kernel upgrades or regressions.
 pub(crate) fn fleet_of(hosts: u32, days: u32, programs: u32) -> Fleet {
     Fleet {
         hosts,

@@ -1,9 +1,8 @@
 //! BTF: the names and types that a BPF object carries (`include/uapi/linux/btf.h`).
 //!
-//! A blob is a header, type records and strings, each at an offset from the end of the header, and since Linux 7.3 a
-//! table of record lengths by kind, which lets a reader skip unknown kinds. Types are numbered from 1 in the order of
-//! their records; 0 is `void`. Records refer to each other freely, so this module limits every chain of references that
-//! it follows.
+//! A blob has a header and sections at offsets from the end of the header: type records, strings, and since Linux 7.3 a table of record lengths by
+//! kind. With this table, a reader can skip unknown kinds. Types are numbered from 1 in the order of their records; 0 is `void`. Records may refer to
+//! each other in cycles, so this module limits every chain of references that it follows.
 
 mod decode;
 mod header;
@@ -24,7 +23,7 @@ use crate::{Endian, Error, Result};
 /// Magic number at the start of a blob, in the byte order of the blob.
 pub const MAGIC: u16 = 0xeb9f;
 
-/// Limit on references followed from one type to the next; the kernel's own limit when it checks BTF.
+/// Limit on the length of a chain of references between types. The kernel has the same limit when it checks BTF.
 const MAX_HOPS: usize = 32;
 
 /// A BTF blob with an index of its types.
@@ -78,17 +77,17 @@ impl<'a> Btf<'a> {
         self.problem.as_ref()
     }
 
-    /// Number of types, `void` not counted; also the last type's id.
+    /// Count of types without `void`; equal to the id of the last type.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Returns true if the blob has no type but `void`.
+    /// Returns true if `void` is the only type.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// The string at an offset of the string section, without its NUL.
+    /// String at an offset of the string section, without its NUL; `None` for an invalid offset or a missing NUL.
     pub fn name(&self, offset: u32) -> Option<&'a [u8]> {
         types::string(self.strings, offset)
     }
@@ -125,7 +124,7 @@ impl<'a> Btf<'a> {
         self.name(line.line_off).filter(|text| !text.is_empty())
     }
 
-    /// The type behind typedefs, qualifiers and tags; `None` for `void`, unknown ids and endless chains.
+    /// The type behind typedefs, qualifiers and tags; `None` for `void`, unknown ids, and chains of 32 modifiers or more.
     pub fn resolve(&self, id: u32) -> Option<Type<'a>> {
         let mut found = self.type_by_id(id)?;
         for _ in 0..MAX_HOPS {
@@ -137,8 +136,8 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Size in bytes of a value of the type; `None` for types without a size (`void`, functions, forward declarations)
-    /// and for endless chains.
+    /// Size in bytes of a value of the type. `None` for types without a size (`void`, functions, forward declarations), for chains of references
+    /// that are too long, and if the size exceeds 64 bits.
     pub fn size_of(&self, id: u32) -> Option<u64> {
         let mut found = self.resolve(id)?;
         let mut count = 1u64;
@@ -171,8 +170,8 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// The `bpf_metadata_*` variables in the value of a map with the value type `datasec_id`, a DATASEC: names without
-    /// the prefix, and values as [`value_text`](Self::value_text) prints them.
+    /// Variables named `bpf_metadata_*` in the `value` of a map, as (name without this prefix, [text of the value](Self::value_text)). `datasec_id`
+    /// is the value type of the map, a DATASEC.
     pub fn metadata(&self, datasec_id: u32, value: &[u8]) -> Vec<(&'a [u8], String)> {
         self.variables(datasec_id)
             .filter_map(|variable| {
@@ -184,9 +183,8 @@ impl<'a> Btf<'a> {
             .collect()
     }
 
-    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct.
-    /// The kernel cuts map names to 15 characters: a name of that length also matches a longer struct name, if only one
-    /// struct name continues it.
+    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct. The kernel cuts map names to
+    /// 15 characters. A map name of that length also matches a longer struct name, if exactly one struct name starts with it.
     pub fn annotated_map_types(&self, map: &[u8]) -> Option<(u32, u32)> {
         const KERNEL_NAME_BYTES: usize = 15;
         let name = [b"____btf_map_", map].concat();
@@ -206,13 +204,13 @@ impl<'a> Btf<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Variable<'a> {
-    /// Name of the variable.
+    /// Name as in the source code.
     pub name: &'a [u8],
     /// Id of the variable's type.
     pub type_id: u32,
     /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Size of the variable.
+    /// Size in bytes.
     pub size_bytes: u32,
 }
 

@@ -3,12 +3,12 @@
 use crate::Endian;
 use std::marker::PhantomData;
 
-/// Element of an array.
+/// Array element of a fixed size.
 pub trait Element: Sized {
     /// Bytes of one element.
     const BYTES: usize;
 
-    /// Decodes the element that `bytes` start with.
+    /// Decodes the element at the start of `bytes`; `None` if `bytes` are too short.
     fn decode(endian: Endian, bytes: &[u8]) -> Option<Self>;
 }
 
@@ -43,7 +43,7 @@ impl<'a, T: Element> Elements<'a, T> {
         Elements { bytes, stride: stride.max(T::BYTES), endian, element: PhantomData }
     }
 
-    /// Number of elements.
+    /// Count of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.stride
     }
@@ -53,7 +53,7 @@ impl<'a, T: Element> Elements<'a, T> {
         self.len() == 0
     }
 
-    /// Element `index`, from 0.
+    /// Element `index`, from 0; `None` beyond the end.
     pub fn get(&self, index: usize) -> Option<T> {
         let at = index.checked_mul(self.stride)?;
         T::decode(self.endian, self.bytes.get(at..at.checked_add(self.stride)?)?)
@@ -65,8 +65,7 @@ impl<'a, T: Element> Elements<'a, T> {
         self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
     }
 
-    /// First index in `from..to` with an element for which `before` is false, or the end of the range. All elements for
-    /// which it is true must come first.
+    /// First index in `from..to` at which `before` is false, or the end of the range. Elements for which `before` is true must come first.
     pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
         let (mut low, mut high) = (from, to.min(self.len()));
         while low < high {

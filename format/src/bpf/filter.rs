@@ -43,7 +43,7 @@ impl FromStr for ProgFilter {
     }
 }
 
-/// Prefix of a tag.
+/// Prefix that marks the rest of a filter as a tag.
 const TAG: &str = "tag:";
 
 impl fmt::Display for ProgFilter {
@@ -61,8 +61,7 @@ impl fmt::Display for ProgFilter {
 pub struct FunctionFilter {
     /// Filter of the programs.
     pub program: ProgFilter,
-    /// Pattern for names of functions. If it is `None`, the user of the filter decides: the entry function, or all
-    /// functions.
+    /// Pattern for names of functions. `None` means the entry function or all functions, depending on the command.
     pub function: Option<Glob>,
 }
 

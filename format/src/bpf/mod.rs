@@ -16,8 +16,8 @@ pub use section::CountedSection;
 
 use std::fmt;
 
-/// The kernel's digest of a program's or function's instructions. It depends on the kernel's hash (SHA-1 before 6.18,
-/// SHA-256 since) and, for functions, on addresses: it labels code within one recording, never across machines.
+/// The kernel's digest of the instructions of a program or function. It depends on the kernel's hash (SHA-1 before 6.18, SHA-256 since) and, for
+/// functions, on addresses. Tags are comparable within one recording, but not between machines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub [u8; 8]);
 

@@ -1,7 +1,7 @@
 //! The kernel's numbers for kinds of programs, maps, links and attach points (`include/uapi/linux/bpf.h`), with the
 //! names that bpftool prints.
 
-/// Declares a newtype over each kind of number of the kernel. An unknown number is kept and printed.
+/// Declares a newtype for each enum of the kernel. A number without a name is kept, and printed as a number.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident, $prefix:literal { $($value:ident = $number:literal, $text:literal;)* })*) => {$(
         $(#[$doc])*
@@ -22,7 +22,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// Number with this name.
+            /// Value with this name; `None` for a name that this table lacks.
             pub fn from_name(name: &str) -> Option<$name> {
                 match name {
                     $($text => Some($name($number)),)*
@@ -44,7 +44,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Type of a program, which decides its context.
+    /// Type of a program; it decides the context that the kernel passes to the program.
     ProgType, "BPF_PROG_TYPE_" {
         UNSPEC = 0, "unspec";
         SOCKET_FILTER = 1, "socket_filter";
@@ -81,7 +81,7 @@ numbers! {
         NETFILTER = 32, "netfilter";
     }
 
-    /// The kind of a map.
+    /// Type of a map: its data structure.
     MapType, "BPF_MAP_TYPE_" {
         UNSPEC = 0, "unspec";
         HASH = 1, "hash";
@@ -121,7 +121,7 @@ numbers! {
         RHASH = 35, "rhash";
     }
 
-    /// The kind of a link.
+    /// Type of a link, by the hook.
     LinkType, "BPF_LINK_TYPE_" {
         UNSPEC = 0, "unspec";
         RAW_TRACEPOINT = 1, "raw_tracepoint";

@@ -20,15 +20,15 @@ use super::{Element, Elements, Insn, Tag};
 use crate::{Endian, Error, Reader, Result};
 use std::mem::offset_of;
 
-/// Limit on the length of an info, in bytes: far above any kernel's, so that a damaged length is detected.
+/// Limit on the length of an info, in bytes. No kernel comes close to it, so a greater length is damaged.
 pub const MAX_INFO_LEN: usize = 4096;
 
-/// Length of the info of Linux 5.0, in bytes. Infos in recordings are at least this long: recordings have them since
-/// BPF_EVENT records, which came with Linux 5.1.
+/// Length of the info of Linux 5.0, in bytes. Infos in recordings are at least this long: perf has stored them only since Linux 5.1, which added
+/// BPF_EVENT records.
 pub const OLDEST_INFO_LEN: usize = offset_of!(Layout, run_time_ns);
 
-/// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). A kernel's struct may be shorter or longer: fields are read by
-/// their offset in this layout, and are absent if the info ends before them.
+/// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). Other kernels have a shorter or longer struct. Fields are read by their offset in this
+/// layout; a field is absent if the info ends before it.
 #[repr(C, packed)]
 struct Layout {
     prog_type: u32,
@@ -83,7 +83,7 @@ pub struct ProgInfo<'a> {
     dropped: Vec<(Array, Error)>,
 }
 
-/// Accessors of plain fields: `None` when the info ends before the field.
+/// Accessors of plain fields: `None` if the info ends before the field.
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident: $read:ident -> $type:ty = $field:ident;)*) => {$(
         $(#[$doc])*
@@ -93,7 +93,7 @@ macro_rules! fields {
     )*};
 }
 
-/// Accessors of arrays: `None` when the array is absent or was dropped.
+/// Accessors of arrays: `None` if the array is absent or was dropped.
 macro_rules! elements {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $array:ident;)*) => {$(
         $(#[$doc])*
@@ -161,7 +161,7 @@ impl<'a> ProgInfo<'a> {
         &self.dropped
     }
 
-    /// The bytes of an array, `None` when it is absent or was dropped.
+    /// The bytes of an array; `None` if it is absent or was dropped.
     pub fn array(&self, array: Array) -> Option<&'a [u8]> {
         self.arrays[array as usize]
     }
@@ -214,7 +214,7 @@ impl<'a> ProgInfo<'a> {
         run_cnt: u64_at -> u64 = run_cnt;
         /// Runs skipped because the program was already running on that CPU.
         recursion_misses: u64_at -> u64 = recursion_misses;
-        /// Instructions the verifier walked.
+        /// Count of instructions that the verifier walked.
         verified_insns: u32_at -> u32 = verified_insns;
         /// Id of the BTF object of the function or program that this program is attached to, 0 for none.
         attach_btf_obj_id: u32_at -> u32 = attach_btf_obj_id;
@@ -224,13 +224,13 @@ impl<'a> ProgInfo<'a> {
         jited_prog_len: u32_at -> u32 = jited_prog_len;
         /// Bytes of BPF instructions after verification.
         xlated_prog_len: u32_at -> u32 = xlated_prog_len;
-        /// Number of maps that the program uses; known even if their ids are absent.
+        /// Count of the maps that the program uses; known even if their ids are absent.
         nr_map_ids: u32_at -> u32 = nr_map_ids;
-        /// Number of functions with machine code; known even if their addresses are absent.
+        /// Count of functions with machine code; known even if their addresses are absent.
         nr_jited_ksyms: u32_at -> u32 = nr_jited_ksyms;
     }
 
-    /// Machine code of all functions, one after the other; [`functions`](Self::functions) cuts it up.
+    /// Machine code of all functions, one after the other; [`functions`](Self::functions) splits it.
     pub fn jited_insns(&self) -> Option<&'a [u8]> {
         self.array(Array::JitedInsns)
     }

@@ -27,7 +27,7 @@ impl<'a, T> CountedSection<'a, T> {
         Ok(CountedSection { reader, left, read })
     }
 
-    /// Number of elements not read yet, from the section's count. The count may be damaged: do not allocate by it.
+    /// Elements left to read, by the count in the section. This count may be damaged: do not allocate memory by it.
     pub fn left(&self) -> u32 {
         self.left
     }

@@ -12,7 +12,7 @@
 //! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
 //! | other below 256 | a feature section, unchanged; of several frames of a kind, the last one counts |
 //!
-//! The reader ends before an incomplete frame, which was being written when the recorder ended. It also ends at zeros: a file has zeros where its
+//! The reader stops at an incomplete frame: the recorder ended while it wrote this frame. The reader also stops at zeros: a file has zeros where its
 //! bytes did not reach the disk.
 
 use crate::bpf::btf;
@@ -38,9 +38,9 @@ pub enum Frame<'a> {
         /// Id of the recording, also in the first record of the recording.
         recording_id: Option<RecordingId>,
     },
-    /// A program.
+    /// Info of a program, with its arrays.
     Program(&'a ProgInfoBuf),
-    /// A BTF.
+    /// BTF object.
     Btf {
         /// Id of the BTF object.
         id: u32,
@@ -49,7 +49,7 @@ pub enum Frame<'a> {
     },
     /// A feature section.
     Feature {
-        /// Bit of the feature.
+        /// Number of the feature.
         bit: u8,
         /// Bytes of the section.
         payload: &'a [u8],
@@ -92,7 +92,7 @@ impl Frame<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Journal {
-    /// Id of the recording's first event.
+    /// Id of the recording's first event; 0 without events.
     pub first_event_id: u64,
     /// Id of the recording; `None` from older recorders.
     pub recording_id: Option<RecordingId>,
@@ -128,7 +128,7 @@ impl Journal {
         let mut btfs: Vec<(u32, &[u8])> = Vec::new();
         let mut damaged = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
-            // Only the first frame has this kind: these zeros are a part that did not reach the disk.
+            // Only the first frame has kind 0. Here, the zeros stand for bytes that did not reach the disk.
             if kind == BEGIN {
                 break;
             }
@@ -141,7 +141,7 @@ impl Journal {
                     Some(btf) => btfs.push(btf),
                     None => damaged.push((
                         Feature::BPF_BTF,
-                        Error::other(0, "journal frame", "the frame has another length than its BTF"),
+                        Error::other(0, "journal frame", "the length of the frame does not fit the BTF in it"),
                     )),
                 },
                 Ok(Feature(bit)) => {
@@ -182,10 +182,9 @@ impl Journal {
     }
 }
 
-/// Adds the features in `journal` to `metadata`. The journal must be that of the recording, which is unfinished and has
-/// the id `recording_id`.
+/// Adds the features in `journal` to the `metadata` of an unfinished recording with the id `recording_id`.
 ///
-/// Returns the damaged features, which are left out.
+/// Returns the damaged features; they are not added.
 ///
 /// # Errors
 /// Fails if `journal` is not a journal or belongs to another recording.
@@ -196,7 +195,7 @@ pub fn add_to(
 ) -> Result<Vec<(Feature, Error)>> {
     let journal = Journal::parse(journal, metadata.endian())?;
     if !journal.belongs_to(metadata.attrs(), recording_id) {
-        return Err(Error::other(0, "journal", "another recording's"));
+        return Err(Error::other(0, "journal", "it belongs to another recording"));
     }
     for (bit, bytes) in journal.features {
         let (feature, bytes) = (Feature(bit), Cow::Owned(bytes));
@@ -220,19 +219,18 @@ pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     }
 }
 
-/// Returns the position in the section of a program with an intact blob. Fails if encoding the program again gives
-/// other bytes.
+/// Sort key in the section for a program with an intact blob. Fails if encoding the program again gives other bytes.
 fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
     let program = ProgInfoBuf::from_view(&ProgInfo::read(&mut Reader::new(blob, 0, endian))?);
     let mut again = Vec::new();
     program.encode(&mut again, DEFAULT_INFO_LEN);
     match again == blob {
         true => Ok(program.view().section_order()),
-        false => Err(Error::other(0, "program in the journal", "the bytes are not those that bprec wrote")),
+        false => Err(Error::other(0, "program in the journal", "the bytes differ from those that bprec writes")),
     }
 }
 
-/// Id and blob of a BTF frame; `None` if the frame has another length than its blob needs.
+/// Id and blob of a BTF frame; `None` if the length of the frame does not fit the size of the blob.
 fn intact_btf(payload: &[u8], endian: Endian) -> Option<(u32, &[u8])> {
     let mut r = Reader::new(payload, 0, endian);
     let btf = <Pair<Plain, Bytes>>::get(&mut r, "BTF in the journal").ok()?;

@@ -7,8 +7,7 @@ pub mod journal;
 pub mod sampler;
 pub mod state;
 
-/// Returns true if an event can carry [`state`]s: the event for states is the only bpf-output event of bprec that is
-/// never enabled.
+/// Returns true for a bpf-output event that starts disabled. In a recording of bprec, only the event that carries [`state`]s is such an event.
 pub fn carries_states(event: &FileAttr) -> bool {
     let attr = &event.attr;
     (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
@@ -19,9 +18,8 @@ pub fn is_recording(file: &File<'_>) -> bool {
     file.attrs().iter().any(carries_states)
 }
 
-/// Returns true if the writer did not finish the file. A finished recording of bprec has features. A recording of bprec
-/// without features was cut off, even if its data section ends with the file: the recorder may just have moved the end
-/// of the data forward.
+/// Returns true if the writer did not finish the file. A recording of bprec without features was cut off, even if its data section ends with the
+/// file: the recorder updates the size of the data section while it records, and writes the features last.
 pub fn is_unfinished(file: &File<'_>) -> bool {
     file.is_unfinished() || (file.is_featureless() && is_recording(file))
 }

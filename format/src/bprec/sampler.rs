@@ -1,13 +1,12 @@
 //! `bprec:sampler`: samples that bprec's BPF program builds on the perf event that runs it.
 //!
-//! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name. Layout, in the byte order
-//! of the recording:
+//! Each payload is in the RAW field of a sample of the software/bpf-output event with this name. Layout, in the byte order of the recording:
 //!
 //! ```text
 //! version u16 (1) · parts u16 · missing u16 · zero u16 · length u32 (of the payload, from the version on) · zero u32
 //! ```
 //!
-//! and after that each part whose bit is set in `parts`, lowest first:
+//! Each part with its bit set in `parts` follows, lowest bit first:
 //!
 //! | bit | part | layout |
 //! | --- | --- | --- |
@@ -21,17 +20,17 @@
 //! | 7 | registers | `mask u64` · `u64` for each bit set in it, lowest first: words of the architecture's `bpf_user_pt_regs_t` |
 //! | 8 | call chain | `nr u64` · `nr` words, with context markers as in the call chains of perf events |
 //!
-//! A part whose bit is also set in `missing` has this layout, but the kernel refused its content. The length is needed
-//! because the RAW field is padded. Source of the layout: `bpf/src/programs/sampler.bpf.c`, which writes it.
+//! A part with its bit also set in `missing` has this layout, but no valid content: the kernel refused the content. The length is needed because the
+//! RAW field is padded. `bpf/src/programs/sampler.bpf.c` writes the payloads.
 
 use crate::attr::bit_set;
 use crate::layout::{Codec, Pair, Plain, layout};
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 
-/// The name of the event whose samples carry these payloads.
+/// Name of the event with samples that carry these payloads.
 pub const EVENT_NAME: &str = "bprec:sampler";
 
-/// Limit on the kernel frames of a call chain, and also on its user frames.
+/// Limit on the kernel frames of a call chain; the user frames have the same limit.
 pub const FRAMES_MAX: u32 = 127;
 
 const VERSION: u16 = 1;
@@ -67,7 +66,7 @@ pub struct Registers<'a> {
 }
 
 impl Registers<'_> {
-    /// Number and value of each register, lowest first.
+    /// Bit and value of each register that is present, lowest bit first.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         let mask = self.mask;
         (0..u64::BITS).filter(move |bit| mask >> bit & 1 != 0).zip(self.values.iter())
@@ -158,13 +157,13 @@ parts! {
     'a:
     /// Instruction pointer.
     IP = 0, "ip", ip: u64 as Plain;
-    /// Number of events (or ns, for clocks) that the sample stands for.
+    /// Count of events that the sample stands for; ns for clocks.
     PERIOD = 1, "period", period: u64 as Plain;
     /// Data address; 0 with events that have none.
     ADDR = 2, "addr", addr: u64 as Plain;
     /// Process id and thread id.
     TASK = 3, "task", pid_tid: (u32, u32) as Pair<Plain, Plain>;
-    /// Id of the task's cgroup (version 2).
+    /// Id of the task's cgroup (cgroup v2).
     CGROUP = 4, "cgroup", cgroup: u64 as Plain;
     /// Name of the thread, without the NULs at its end.
     COMM = 5, "comm", comm: &'a [u8] as CommField;
@@ -177,10 +176,10 @@ parts! {
 }
 
 impl<'a> SamplerPayload<'a> {
-    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    /// Reads the payload in the RAW bytes of a sample. The bytes lie at `offset` of the input.
     ///
     /// # Errors
-    /// Fails if the version is newer than this crate, or the bytes are too short for the parts in the header.
+    /// Fails if the version is not 1, or the bytes are too short for the parts in the header.
     #[inline]
     pub fn parse(raw: &'a [u8], offset: u64, endian: Endian) -> Result<SamplerPayload<'a>> {
         let mut r = Reader::new(raw, offset, endian);

@@ -1,10 +1,10 @@
 //! `bprec:state`: facts of a recording for which perf has no record type.
 //!
-//! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name, so that any perf can
-//! skip it. Layout, in the byte order of the recording:
+//! Each payload is in the RAW field of a sample of the software/bpf-output event with this name, so that any perf can skip it. Layout, in the byte
+//! order of the recording:
 //!
 //! ```text
-//! version u16 (1) · kind u16 · length u32 (bytes of what follows) · body
+//! version u16 (1) · kind u16 · length u32 (bytes of the body) · body
 //! ```
 //!
 //! The length is needed because the RAW field is padded. In a body, text is `length u16` and that many bytes, a list is
@@ -17,6 +17,7 @@ mod contents;
 mod counters;
 mod functions;
 mod identity;
+mod probes;
 mod runs;
 mod sampler;
 mod tail_calls;
@@ -31,6 +32,7 @@ pub use counters::{
 
 pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
 pub use identity::RecordingId;
+pub use probes::{LinkMisses, ProbeMisses};
 pub use runs::{ProgramRuns, RunStats};
 pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
@@ -41,7 +43,7 @@ use crate::layout::{
 };
 use crate::{Endian, Error, Reader, Result, Writer};
 
-/// The name of the event whose samples carry these payloads.
+/// Name of the event with samples that carry these payloads.
 pub const EVENT_NAME: &str = "bprec:state";
 
 /// The version that [`State::encode`] writes.
@@ -82,8 +84,8 @@ macro_rules! states {
                 }
             }
 
-            /// Passes each secret in a state of a known kind to `secrets`. Left out are the targets of attachments and
-            /// the contents of maps: replacing them needs more than one field.
+            /// Passes each secret in a state of a known kind to `secrets`. The targets of attachments and the contents of maps are left out: to
+            /// replace these, a caller needs several fields.
             pub fn secrets(&mut self, secrets: &mut dyn Secrets) {
                 match self {
                     $(State::$name(it) => <layout!(@or_plain $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
@@ -115,7 +117,7 @@ macro_rules! states {
 states! {
     /// Settings of the recording.
     Session(Session) = 1,
-    /// Owners of a program and other facts about it.
+    /// Owners of a program and facts that its `bpf_prog_info` lacks.
     Program(Program) = 2,
     /// A program that was seen but could not be captured.
     Missed(Missed) = 3,
@@ -143,7 +145,7 @@ states! {
     SharedCounters(SharedCounters) = 14,
     /// bprec's sampling program.
     Sampler(Sampler) = 15,
-    /// Counts of an event whose samples were counted in the kernel.
+    /// Counts of an event that is aggregated in the kernel.
     Aggregation(Aggregation) = 20,
     /// A CPU that was not sampled for a part of the time.
     CpuNotSampled(CpuNotSampled) = 21,
@@ -157,10 +159,12 @@ states! {
     PodContainers(Vec<PodContainer> as List) = 25,
     /// Names of user functions that samples hit, in one file.
     FileFunctions(FileFunctions) = 32,
-    /// Number of user functions that were named.
+    /// Result of the lookup of user functions.
     UserSymbols(UserSymbols) = 33,
     /// The programs in a program array.
     ProgArray(ProgArray) = 40,
+    /// Hits of kprobes that ran no program.
+    ProbeMisses(ProbeMisses) = 41,
 }
 
 layout! {
@@ -174,7 +178,7 @@ layout! {
         /// Offset from the recording's clock to ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
         /// `bpf_prog_info.load_time`.
         pub to_boottime_ns: i64,
-        /// CPUs that could be sampled.
+        /// Count of CPUs that could be sampled.
         pub cpus_online: u32,
         /// Target of the recording, in words: `system wide`, `pid 12,13` …
         pub target: String as CountedText<Target>,
@@ -194,8 +198,8 @@ layout! {
         /// Process id of the recorder. Programs that the recorder loads during the recording only take measurements,
         /// and are not captured.
         pub recorder_pid: Option<u32> as LateNonZero,
-        /// Number of files of the same recording before this one. Counts continue over all files: in a later file, the
-        /// first reading of a counter is its value at the start of that file.
+        /// Count of earlier files of the same recording. Counters continue over all files: in a later file, the first reading of a counter is
+        /// its value at the start of that file.
         pub part: u32,
         /// Cost that run statistics add to a run of any program, ns, measured before the recording. `None` if unknown,
         /// as in older recordings.
@@ -210,7 +214,7 @@ layout! {
     /// Holder of a program: a process with a file descriptor of the program, its link or its map.
     #[derive(Default)]
     pub struct Owner {
-        /// Process.
+        /// Process id.
         pub pid: u32,
         /// Name of the process.
         pub comm: Vec<u8> as CountedText<Comm>,
@@ -263,7 +267,7 @@ layout! {
         pub key_bytes: u32,
         /// Bytes of a value.
         pub value_bytes: u32,
-        /// Maximum number of entries.
+        /// Limit on the entries.
         pub max_entries: u32,
         /// `BPF_F_*` flags of the map.
         pub flags: u32,
@@ -335,10 +339,10 @@ impl State {
         w.patch_u32(start + 4, body_bytes);
     }
 
-    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    /// Reads the payload in the RAW bytes of a sample. The bytes lie at `offset` of the input.
     ///
     /// # Errors
-    /// Fails if the version is newer than this crate, or the body does not fit the layout of its kind.
+    /// Fails if the version is not 1, or the body does not fit the layout of its kind.
     pub fn decode(raw: &[u8], offset: u64, endian: Endian) -> Result<State> {
         let mut r = Reader::new(raw, offset, endian);
         let version = r.u16("bprec:state version")?;

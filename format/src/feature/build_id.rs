@@ -12,14 +12,14 @@ const ENTRY_BYTES: usize = 36;
 const OLD_ENTRY_BYTES: usize = 32;
 /// Maximum length of a build id, in bytes.
 const MAX_ID_BYTES: usize = 20;
-/// Longest file name that is written: an entry's size has 16 bits.
+/// Limit on the bytes of a written file name; longer names are cut. The size of an entry is a 16-bit field.
 const MAX_FILE_BYTES: usize = 0xff00;
 
 /// BUILD_ID (since 2.6.33), a sequence of entries: `type u32 = 0, misc u16, size u16`, then a [`BuildIdRecord`] with a
 /// file name that fills the entry's size (writers pad it like a text).
 ///
-/// An entry's size is no multiple of 8. The first recorders left out the pid. Writers omit the section if MMAP2 records
-/// carry the build ids.
+/// The size of an entry is not a multiple of 8. Entries of the first recorders have no pid. Writers omit the section if MMAP2 records carry the build
+/// ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildIds<'a>(pub Vec<BuildIdRecord<'a>>);
 

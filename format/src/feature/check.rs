@@ -1,4 +1,4 @@
-//! Finds sections that make perf refuse a file or fail, because perf trusts damaged lengths and counts.
+//! Finds feature sections that make perf refuse a file or crash: perf trusts lengths and counts, even if they are damaged.
 
 use super::{
     Caches, ClockData, Compression, CpuCount, CpuTopology, EventDesc, Feature, GroupDesc, MemoryTopology, NumaTopology,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Endian, Error, Result};
 
-/// Limit on CPU numbers, above any machine's; perf allocates by these numbers.
+/// Limit on CPU numbers, higher than those of any machine. perf allocates memory by these numbers.
 const CPUS_MAX: u32 = 1 << 16;
 /// Limit on the decompression buffer; perf maps a buffer of the size in the section.
 const COMPRESSION_BUFFER_MAX_BYTES: u32 = 1 << 30;
@@ -27,16 +27,16 @@ pub enum SectionWriter {
 pub struct SectionCheck {
     endian: Endian,
     writer: SectionWriter,
-    /// Number of available CPUs from NRCPUS; 0 if that is missing or damaged.
+    /// Count of available CPUs from NRCPUS; 0 if NRCPUS is missing or damaged.
     available_cpus: u32,
-    /// True if package numbers do not count from 0: perf then does not compare them with the number of CPUs.
+    /// True for s390 and arm64: package numbers do not count from 0 there, and perf does not compare them with the count of CPUs.
     has_other_socket_ids: bool,
     events: Option<u32>,
     highest_cpu: Option<u32>,
 }
 
 impl SectionCheck {
-    /// Makes the check of a file with these sections.
+    /// Creates the check for a file with these sections.
     pub fn new<'s>(
         sections: impl Iterator<Item = (Feature, &'s [u8])> + Clone,
         endian: Endian,
@@ -116,7 +116,7 @@ impl SectionCheck {
                 wrong("the decompression buffer is too large")
             }
             Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => {
-                wrong("the section of a flag is not empty")
+                wrong("the feature is a flag, but its section is not empty")
             }
             Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("a feature that bprec does not write"),
             _ if is_ours && feature.name().is_none() => wrong("an unknown feature"),
@@ -124,7 +124,7 @@ impl SectionCheck {
         }
     }
 
-    /// Reads the content of a section that was found complete.
+    /// Reads the content of a section that has no damage.
     fn read<'a, P: SectionContent<'a>>(&self, bytes: &'a [u8]) -> Result<P> {
         P::parse(bytes, 0, self.endian).map(|partial| partial.value)
     }
@@ -133,14 +133,13 @@ impl SectionCheck {
         match problem {
             Some(problem) => Err(problem),
             None if self.writer == SectionWriter::Ours && encoded != bytes => {
-                Err(Error::other(0, "feature section", "the bytes are not those that bprec wrote"))
+                Err(Error::other(0, "feature section", "the bytes differ from those that bprec writes"))
             }
             None => Ok(()),
         }
     }
 
-    /// Checks CPU_TOPOLOGY. perf reads core and package of each CPU that NRCPUS counts, and takes any bytes after them
-    /// for dies.
+    /// Checks CPU_TOPOLOGY. perf reads core and package of as many CPUs as NRCPUS counts, and reads any further bytes as dies.
     fn topology(&self, bytes: &[u8]) -> Result<()> {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;

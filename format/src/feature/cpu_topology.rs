@@ -16,13 +16,13 @@ pub struct CpuTopology<'a> {
     pub core_siblings: Vec<&'a [u8]>,
     /// CPUs of each core.
     pub thread_siblings: Vec<&'a [u8]>,
-    /// CPUs of each die; empty when dies are not recorded.
+    /// CPUs of each die; empty if dies are not recorded.
     pub die_siblings: Vec<&'a [u8]>,
     /// Socket, die and core of each CPU, indexed by CPU number; empty in old files.
     pub cpus: Vec<CpuPlace>,
 }
 
-/// Socket, die and core of a CPU. Numbers are the kernel's, `u32::MAX` for an offline CPU.
+/// Socket, die and core of a CPU. The ids are the kernel's; `u32::MAX` for an offline CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuPlace {
     /// Id of the CPU's core.
@@ -34,7 +34,7 @@ pub struct CpuPlace {
 }
 
 impl<'a> CpuTopology<'a> {
-    /// Reads a section that starts at offset `base` of the file. `available` is the number of CPUs from NRCPUS.
+    /// Reads a section that starts at offset `base` of the file. `available` is the count of available CPUs from NRCPUS.
     ///
     /// # Errors
     /// Fails if the first list cannot be read.
@@ -73,7 +73,7 @@ impl<'a> CpuTopology<'a> {
         Ok(())
     }
 
-    /// Appends the content. Dies are written when every CPU has one.
+    /// Appends the content. Dies are written if `die_siblings` is not empty and every CPU has a die.
     pub fn encode(&self, w: &mut Writer<'_>) {
         Texts::put(&self.core_siblings, w);
         Texts::put(&self.thread_siblings, w);
@@ -99,7 +99,7 @@ const NAMED_DOMAINS: u32 = 17;
 pub struct CpuDomains<'a> {
     /// Version of `/proc/schedstat`.
     pub schedstat_version: u32,
-    /// Maximum number of domains of a CPU.
+    /// Highest count of domains of a CPU.
     pub max_domains: u32,
     /// The CPUs.
     pub cpus: Vec<CpuWithDomains<'a>>,

@@ -40,7 +40,7 @@ impl<'a> SectionContent<'a> for EventDesc<'a> {
         Ok(EventDesc { attr_size_bytes, events })
     }
 
-    /// Attrs that are shorter than `attr_size_bytes` are filled up with zeros, longer ones are cut.
+    /// Attrs that are shorter than `attr_size_bytes` are filled up with zeros; longer attrs are cut.
     fn encode(&self, w: &mut Writer<'_>) {
         let attr_size = self.attr_size_bytes as usize;
         w.u32(self.events.len() as u32).u32(self.attr_size_bytes);
@@ -66,7 +66,7 @@ layout! {
         pub name: &'a [u8] as PaddedText,
         /// Index of the first event; the others follow it.
         pub leader_index: u32,
-        /// Number of events, the leader included.
+        /// Count of events, the leader included.
         pub members: u32,
     }
 }

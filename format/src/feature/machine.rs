@@ -3,8 +3,8 @@
 use crate::layout::{List, PaddedText, layout};
 
 layout! {
-    /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the
-    /// other byte order, perf rejects the feature bits unless the file has HOSTNAME.
+    /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the other byte order, perf
+    /// rejects the feature bits if the file has no HOSTNAME.
     #[derive(Copy)]
     pub struct Text<'a>(pub &'a [u8] as PaddedText);
 
@@ -16,7 +16,7 @@ layout! {
     pub struct CpuCount {
         /// One more than the highest number of a present CPU.
         pub available: u32,
-        /// CPUs that were online.
+        /// Count of online CPUs.
         pub online: u32,
     }
 

@@ -48,14 +48,14 @@ layout! {
         pub caches: Vec<Cache<'a>> as List,
     }
 
-    /// A cache.
+    /// A CPU cache.
     #[derive(Copy)]
     pub struct Cache<'a> {
         /// Level of the cache; 1 is nearest to the CPU.
         pub level: u32,
         /// Bytes of a line.
         pub line_size_bytes: u32,
-        /// Number of sets.
+        /// Count of sets.
         pub sets: u32,
         /// Lines of a set.
         pub ways: u32,
@@ -63,7 +63,7 @@ layout! {
         pub kind: &'a [u8] as PaddedText,
         /// Size as text, like `32K`.
         pub size: &'a [u8] as PaddedText,
-        /// CPUs that share it, as a list like `0-3,8`.
+        /// CPUs that share the cache, as a list like `0-3,8`.
         pub cpus: &'a [u8] as PaddedText,
     }
 }
@@ -71,7 +71,7 @@ layout! {
 /// `nbits u64`, then the u64 words that hold the bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Number of bits.
+    /// Count of bits.
     pub bits: u64,
     /// Bit n is bit n % 64 of word n / 64.
     pub words: Vec<u64>,

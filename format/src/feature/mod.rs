@@ -169,7 +169,7 @@ pub struct Partial<T> {
 
 /// The content of a feature section.
 pub trait SectionContent<'a>: Sized {
-    /// Reads the content at the position of `r`. At a missing element it keeps the elements before and sets `problem`.
+    /// Reads the content at the position of `r`. If an element cannot be read, keeps the elements before it and sets `problem`.
     ///
     /// # Errors
     /// Fails if nothing useful can be read.
@@ -196,8 +196,8 @@ pub trait SectionContent<'a>: Sized {
     }
 }
 
-/// Reads `count` elements, or the elements before the first unreadable one. Every element takes at least one byte, so the
-/// available bytes limit the work; nothing is allocated by `count`.
+/// Reads `count` elements, or the elements before the first unreadable one. A damaged `count` does no harm: no memory is allocated by it, and the
+/// work is limited by the available bytes, because every element takes at least one byte.
 fn read_items<'a, T>(
     r: &mut Reader<'a>,
     count: u64,

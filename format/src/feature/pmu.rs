@@ -18,7 +18,7 @@ layout! {
     /// CPU_PMU_CAPS (since 5.8): `n u32`, then the capabilities of the PMU `cpu`.
     pub struct CpuPmuCaps<'a>(pub Vec<PmuCap<'a>> as List);
 
-    /// PMU_CAPS (since 5.14, for hybrid machines first): `n u32`, then each PMU but `cpu`.
+    /// PMU_CAPS (since 5.14, at first only on hybrid machines): `n u32`, then all PMUs other than `cpu`.
     pub struct PmuCaps<'a>(pub Vec<PmuWithCaps<'a>> as List);
 
     /// A PMU and its capabilities.

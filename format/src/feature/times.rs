@@ -13,7 +13,7 @@ layout! {
         pub last_ns: u64,
     }
 
-    /// CLOCKID (since 4.20). Only written when a clock was chosen.
+    /// CLOCKID (since 4.20). Only written if a clock was chosen.
     #[derive(Copy)]
     pub struct ClockResolution {
         /// Resolution of the recording's clock.
@@ -36,7 +36,7 @@ layout! {
     /// DIR_FORMAT. Used only in the `data` file of a directory.
     #[derive(Copy)]
     pub struct DirFormat {
-        /// 1 when records are in `data.*` files beside this one.
+        /// 1 if records are in `data.*` files beside this file.
         pub version: u64,
     }
 

@@ -1,8 +1,8 @@
 //! TRACING_DATA: the formats of the tracepoints that a recording uses, as in tracefs.
 //!
-//! `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`; then texts
-//! with their lengths: the ring buffer's headers, ftrace's own events, events by system, kallsyms, printk formats, and
-//! since version 0.6 the names of tasks. The section states its own byte order, which in practice equals the file's.
+//! Layout: `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`. Texts with their lengths follow:
+//! the headers of the ring buffer, ftrace's own events, events by system, kallsyms, printk formats, and since version 0.6 the names of tasks. The
+//! section states its own byte order; in practice it equals that of the file.
 
 mod event_format;
 
@@ -75,7 +75,7 @@ impl<'a> TracingData<'a> {
         })
     }
 
-    /// System and format of the event with an id, which is a tracepoint attr's `config`.
+    /// System and format of the event with this id: the `config` in the attr of a tracepoint.
     pub fn event(&self, id: u64) -> Option<(&'a [u8], EventFormat<'a>)> {
         self.events().find(|(_, format)| u64::from(format.id) == id)
     }
@@ -106,7 +106,7 @@ impl<'a> TracingData<'a> {
     }
 }
 
-/// Returns true for versions with task names.
+/// Returns true for version 0.6 or later, which has the names of tasks.
 fn is_since_0_6(version: &[u8]) -> bool {
     std::str::from_utf8(version).is_ok_and(|text| text.parse::<f32>().is_ok_and(|version| version >= 0.6))
 }
@@ -114,7 +114,7 @@ fn is_since_0_6(version: &[u8]) -> bool {
 fn named_text<'a>(r: &mut Reader<'a>, name: &'static [u8]) -> Result<&'a [u8]> {
     let at = r.offset();
     if r.cstr("TRACING_DATA header name")? != name {
-        return Err(Error::other(at, "TRACING_DATA", format!("no {}", name.escape_ascii())));
+        return Err(Error::other(at, "TRACING_DATA", format!("{} is missing", name.escape_ascii())));
     }
     LongText::get(r, "TRACING_DATA header")
 }
@@ -123,7 +123,7 @@ impl<'a> SectionContent<'a> for TracingData<'a> {
     fn read(outer: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<TracingData<'a>> {
         let at = outer.offset();
         if outer.array("TRACING_DATA magic")? != *MAGIC {
-            return Err(Error::other(at, "TRACING_DATA", "no magic"));
+            return Err(Error::other(at, "TRACING_DATA", "the magic is missing"));
         }
         let version = outer.cstr("TRACING_DATA version")?;
         let endian = match outer.u8("TRACING_DATA byte order")? {

@@ -3,7 +3,7 @@
 use super::{Codec, Secret, Secrets};
 use crate::{Reader, Result, Writer};
 
-/// `length u16`, then that many bytes of text; the writer cuts the text at `MAX_BYTES`. `K` is its meaning.
+/// `length u16`, then that many bytes of text; the writer cuts the text at `MAX_BYTES`. `K` is the meaning of the text.
 pub(crate) struct CountedText<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
 
 impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for CountedText<K, MAX_BYTES> {

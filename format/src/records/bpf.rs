@@ -48,9 +48,8 @@ record! {
 
     /// BPF_EVENT (since 5.1): `type u16, flags u16, id u32, tag[8]`.
     ///
-    /// The record follows the KSYMBOLs of the program's functions. Maps, BTF and links have no such record, nor have classic
-    /// BPF programs, which lack an id. The kernel writes the unload when the last reference is dropped; the code can still
-    /// run for a grace period.
+    /// The record follows the KSYMBOLs of the program's functions. Maps, BTF, links and classic BPF programs (without an id) have no such record. The
+    /// kernel writes the unload when the last reference is dropped; the code can still run for a grace period.
     #[derive(Copy)]
     pub struct BpfEvent {
         /// Kind of event.

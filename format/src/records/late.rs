@@ -8,9 +8,9 @@ use crate::{ReadFormat, ReadValues, Reader, Result, Writer};
 /// task, for events with `inherit_stat`.
 #[derive(Debug, Clone)]
 pub struct Read<'a> {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Counter values.
     pub values: ReadValues<'a>,

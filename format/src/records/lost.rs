@@ -4,13 +4,12 @@ use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
 record! {
-    /// LOST (since 2.6.31): `id u64, lost u64`. The count covers all records of the ring, side-band records included,
-    /// whichever event the id names.
+    /// LOST (since 2.6.31): `id u64, lost u64`. The count covers all records of the ring, also those of other events and side-band records.
     #[derive(Copy)]
     pub struct Lost {
         /// Id of the event that wrote the next record.
         pub id: u64,
-        /// Records dropped since the last LOST.
+        /// Count of records dropped since the last LOST.
         pub lost: u64,
     }
 
@@ -31,7 +30,7 @@ record! {
 /// `PERF_FORMAT_LOST` count the same losses as LOST records: do not add the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSamples {
-    /// Samples dropped.
+    /// Count of dropped samples.
     pub lost: u64,
     /// True if a BPF filter dropped the samples; false if the ring was full.
     pub by_bpf: bool,

@@ -10,9 +10,9 @@ record! {
     ///
     /// Tools write the maps of the kernel and its modules with pid −1.
     pub struct Mmap<'a> {
-        /// Process.
+        /// Process id.
         pub pid: u32,
-        /// Thread.
+        /// Thread id.
         pub tid: u32,
         /// First address.
         pub addr: u64,
@@ -52,9 +52,9 @@ impl BuildId {
 pub enum Mmap2File {
     /// Device and inode.
     Inode {
-        /// Device, major.
+        /// Major number of the device.
         major: u32,
-        /// Device, minor.
+        /// Minor number of the device.
         minor: u32,
         /// Inode number.
         inode: u64,
@@ -68,9 +68,9 @@ pub enum Mmap2File {
 /// MMAP2 (since 3.12): the fields of MMAP up to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmap2<'a> {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// First address.
     pub addr: u64,

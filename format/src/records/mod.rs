@@ -18,7 +18,7 @@ macro_rules! record {
     };
 }
 
-/// Reads a payload by the layout of its type, unless the table of records has another expression.
+/// Reads a payload: by the expression in the table of records if there is one, else by the layout of its type.
 macro_rules! payload {
     ($r:ident) => {
         <$crate::layout::Plain as $crate::layout::Codec<'_, _>>::get($r, "record")

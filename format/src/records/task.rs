@@ -10,9 +10,9 @@ record! {
     /// The kernel writes it when a task execs or is renamed; the header's [`misc::COMM_EXEC`](crate::misc::COMM_EXEC) (since
     /// 3.16) marks an exec. A forked task has the name of its parent and no COMM.
     pub struct Comm<'a> {
-        /// Process.
+        /// Process id.
         pub pid: u32,
-        /// Thread.
+        /// Thread id.
         pub tid: u32,
         /// New name of the thread.
         pub comm: &'a [u8] as LastText,
@@ -20,17 +20,17 @@ record! {
 
     /// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
     ///
-    /// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. FORKs by which a tool lists existing tasks have
-    /// time 0, and [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) marks that the task does not inherit maps.
+    /// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. Tools also write FORKs, with time 0, for tasks that exist already. In
+    /// these, [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) means that the task does not inherit maps.
     #[derive(Copy)]
     pub struct Task {
-        /// Process.
+        /// Process id.
         pub pid: u32,
-        /// Parent process.
+        /// Process id of the parent.
         pub ppid: u32,
-        /// Thread.
+        /// Thread id.
         pub tid: u32,
-        /// Parent thread.
+        /// Thread id of the parent.
         pub ptid: u32,
         /// Time of the event, ns; 0 in synthesized records.
         pub time_ns: u64,
@@ -39,9 +39,9 @@ record! {
     /// NAMESPACES (since 4.12): `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid,
     /// 4 user, 5 mnt, 6 cgroup.
     pub struct Namespaces {
-        /// Process.
+        /// Process id.
         pub pid: u32,
-        /// Thread.
+        /// Thread id.
         pub tid: u32,
         /// Namespaces of the thread, by index.
         pub links: Vec<Namespace> as LongList,

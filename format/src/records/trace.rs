@@ -15,9 +15,9 @@ record! {
     /// ITRACE_START (since 4.1): `pid u32, tid u32`: an instruction trace started in this task.
     #[derive(Copy)]
     pub struct ItraceStart {
-        /// Process.
+        /// Process id.
         pub pid: u32,
-        /// Thread.
+        /// Thread id.
         pub tid: u32,
     }
 

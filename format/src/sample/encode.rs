@@ -5,8 +5,8 @@ use crate::layout::{Codec, Plain};
 use crate::{SampleType, Writer};
 
 impl SampleFields<'_> {
-    /// Appends the body of a sample of this layout. A missing field becomes 0 or empty; a field that the layout lacks is
-    /// dropped. The user stack takes only the bytes that were copied.
+    /// Appends the body of a sample of this layout. A missing field becomes 0 or empty; a field that the layout lacks is dropped. Of the user stack,
+    /// only the copied bytes are written.
     pub fn encode(&self, layout: &SampleLayout, w: &mut Writer<'_>) {
         let sample_type = layout.sample_type();
         let has = |bit| sample_type.contains(bit);

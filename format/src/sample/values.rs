@@ -28,7 +28,7 @@ impl<'a> Words<'a> {
         self.endian
     }
 
-    /// Number of words.
+    /// Count of words.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() / 8
@@ -213,7 +213,7 @@ impl<'a> Branches<'a> {
         self.counters.unwrap_or_default().put(w);
     }
 
-    /// Number of branches.
+    /// Count of branches.
     pub fn len(&self) -> usize {
         self.entries.len() / 3
     }
@@ -260,7 +260,7 @@ fn branch_flags_from_big(word: u64) -> u64 {
 pub struct ReadValues<'a> {
     /// Time for which the event was enabled, ns.
     pub time_enabled_ns: Option<u64>,
-    /// Time the event was counting, ns.
+    /// Time for which the event was counting, ns.
     pub time_running_ns: Option<u64>,
     values: Words<'a>,
     format: ReadFormat,
@@ -274,18 +274,18 @@ pub struct ReadValue {
     pub value: u64,
     /// Id of the event.
     pub id: Option<u64>,
-    /// Lost samples of the event.
+    /// Count of lost samples of the event.
     pub lost: Option<u64>,
 }
 
 impl ReadFormat {
-    /// Number of recorded time fields: time enabled and time running.
+    /// Count of recorded time fields (time enabled, time running): 0 to 2.
     pub(super) fn times(self) -> usize {
         usize::from(self.contains(ReadFormat::TOTAL_TIME_ENABLED))
             + usize::from(self.contains(ReadFormat::TOTAL_TIME_RUNNING))
     }
 
-    /// Number of words of each value: the value, and its id and lost samples if they are recorded.
+    /// Count of words of each value: the value, and its id and lost samples if they are recorded.
     pub(super) fn words_per_value(self) -> usize {
         1 + usize::from(self.contains(ReadFormat::ID)) + usize::from(self.contains(ReadFormat::LOST))
     }

@@ -82,7 +82,7 @@ pub(crate) fn recordings() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Contents of an input.
+/// Counts of the records of an input, by type, and its problems.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Walk {
     pub(crate) counts: BTreeMap<RecordType, u64>,

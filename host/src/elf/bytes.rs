@@ -8,19 +8,19 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Bytes that may be allocated before the length of a file is known.
+/// Limit on reads that allocate memory before the length of the file is checked, in bytes.
 const SHORT_BYTES: usize = 4096;
 
 /// Source of bytes that are read at offsets.
 pub trait ReadAt {
-    /// Reads `len` bytes at an offset. Returns `None`, without allocating much memory, if the source is shorter.
+    /// Reads `len` bytes at an offset; `None` if the source ends earlier or cannot be read. A read beyond the end allocates a few KiB at most.
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
 impl ReadAt for File {
     fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
         let end = offset.checked_add(len as u64)?;
-        // Short reads skip this check: asking for the length takes as long as the read, which fails at the end of the file.
+        // Short reads skip this check: a short read beyond the end of the file fails as fast as the check.
         if len > SHORT_BYTES && end > self.metadata().ok()?.len() {
             return None;
         }
@@ -49,8 +49,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Opens a regular file for reading. Other file types are refused: opening a device can have effects, and opening a
-/// FIFO blocks.
+/// Opens a regular file for reading. Other file types are refused: opening a device can have effects, and opening a FIFO blocks.
 ///
 /// # Errors
 /// Fails if the path is not a regular file, or cannot be opened.
@@ -59,7 +58,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if !held.metadata()?.is_file() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // Opened through the descriptor, so a file that has replaced the checked one is not opened.
+    // Opened through the descriptor of the checked file: the path may lead to another file by now.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?))
 }

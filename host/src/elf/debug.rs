@@ -20,8 +20,8 @@ const DICTIONARY_MAX_BYTES: usize = 16 << 20;
 /// Directory of separate debug files, below the root.
 const DEBUG_ROOT: &str = "usr/lib/debug";
 
-/// Functions that contain the given file offsets, without duplicates, sorted by offset. `place` has the root of the mount namespace of the file and
-/// the path of the file there; it is used to find separate debug files. The search ends early once `is_over` returns true.
+/// Functions that contain the given file offsets, without duplicates, in ascending order. `place` is the root directory of the file's mount namespace
+/// and the file's path below this root; separate debug files are searched there. The search ends early once `is_over` returns true.
 pub fn functions_at<S: ReadAt>(
     elf: &Elf<S>,
     offsets: &[u64],
@@ -67,7 +67,7 @@ fn of_kind<S>(elf: &Elf<S>, kind: u32) -> Option<&Section> {
     elf.sections.iter().find(|section| section.kind == kind)
 }
 
-/// Separate debug file with the same build id, at one of the standard paths.
+/// First separate debug file at the standard paths that has the same build id and a symbol table.
 fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>> {
     let id = elf.build_id().filter(|id| id.len() > 1)?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -92,12 +92,12 @@ fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>
     fitting.next()
 }
 
-/// Returns true if the name is a plain file name, without a directory.
+/// Returns true if the name is neither empty nor `..` and has no slash.
 fn is_plain(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && name != b".."
 }
 
-/// Decompresses xz data; `None` if the data are damaged or exceed the limit.
+/// Decompresses xz data; `None` if the data are damaged or exceed a limit, or if `is_over` returns true.
 fn unpack(packed: &[u8], is_over: &dyn Fn() -> bool) -> Option<Vec<u8>> {
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX_BYTES);
     let (mut at, mut unpacked, mut piece) = (0, Vec::new(), vec![0; 64 << 10]);

@@ -11,11 +11,11 @@ use object::read::elf::Sym;
 
 use super::{Elf, ReadAt, Section};
 
-/// Limit on the bytes of a symbol table: about three million symbols.
+/// Limit on the bytes of a symbol table: about three million symbols. Larger tables are skipped.
 const TABLE_MAX_BYTES: u64 = 64 << 20;
 /// Bytes of a table that are read at a time; a multiple of the symbol size of both ELF classes.
 const PIECE_BYTES: u64 = 3 << 18;
-/// Limit on the bytes of a name; the longest names of compilers have a few thousand bytes.
+/// Limit on the bytes of a name. The longest names that compilers make have a few thousand bytes.
 const NAME_MAX_BYTES: usize = 16 << 10;
 /// Bytes of the first read of a name, enough for most names.
 const SHORT_NAME_BYTES: usize = 256;
@@ -27,7 +27,7 @@ pub struct ElfFunction {
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Name of the function.
+    /// Symbol name, not demangled.
     pub name: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ pub struct ElfFunction {
 #[derive(Debug, Clone)]
 struct Candidate {
     start: u64,
-    /// Address after the last address that the symbol can contain: the end of the symbol, or of its section.
+    /// First address after the symbol: the end of the symbol, or the end of its section if the symbol has no length.
     limit: u64,
     rank: Rank,
     /// Offset of the name in the string table.
@@ -44,22 +44,19 @@ struct Candidate {
     name: Option<Vec<u8>>,
 }
 
-/// Rank of a symbol among several at the same address: has a length, is not weak, is global.
+/// Rank among symbols with the same start: (has a length, is not weak, is global). The highest rank is chosen.
 type Rank = (bool, bool, bool);
 
-/// Search for the functions at the wanted addresses. Keeps at most one function and one label per address while tables
-/// are read.
+/// Search for the functions at the wanted addresses. Keeps at most one function and one label per address while tables are read.
 #[derive(Debug)]
 pub(super) struct Search {
     /// Addresses that are looked up, ascending.
     addrs: Vec<u64>,
-    /// Per address: the function with the highest start among those that start after the previous address and not after this one. If several have
-    /// this start, the best by rank and name.
+    /// Per address: the last function that starts in the interval (previous address, address]. If several start together, the best by rank and name.
     functions: Vec<Option<Candidate>>,
-    /// Per address: the label that is chosen in the same way. Labels are symbols without a type, such as functions in assembly.
+    /// Per address: the last label that starts in this interval. Labels are symbols without a type, such as functions in assembly.
     labels: Vec<Option<Candidate>>,
-    /// Per address: the lowest start of a symbol after the previous address and not after this one. One more entry is for the symbols after the last
-    /// address.
+    /// Per address: the lowest symbol start in this interval. One more entry is for the symbols after the last address.
     next: Vec<u64>,
 }
 
@@ -71,7 +68,7 @@ impl Search {
         Search { functions: vec![None; count], labels: vec![None; count], next: vec![u64::MAX; count + 1], addrs }
     }
 
-    /// Searches a symbol table and its string table until `is_over` returns true.
+    /// Searches a symbol table to its end, or until `is_over` returns true. `None` if the string table is missing or the symbol table is too large.
     pub(super) fn table<S: ReadAt>(&mut self, elf: &Elf<S>, table: &Section, is_over: &dyn Fn() -> bool) -> Option<()> {
         let strings = elf.sections.get(table.link as usize)?;
         if table.bytes > TABLE_MAX_BYTES {
@@ -120,8 +117,7 @@ impl Search {
                 continue;
             }
             let len_bytes: u64 = symbol.st_size(endian).into();
-            // A function without a length ends at the end of its section at the latest: `_init` is followed by the PLT,
-            // which is another section.
+            // A function without a length ends at the end of its section at the latest. After `_init`, for example, the section of the PLT follows.
             let limit = match elf.sections.get(usize::from(section)) {
                 Some(section) if len_bytes == 0 => section.vaddr.saturating_add(section.bytes),
                 Some(_) => start.saturating_add(len_bytes),
@@ -143,7 +139,7 @@ impl Search {
         }
     }
 
-    /// Functions that contain the addresses, without duplicates, in the order of the addresses: start, length and name.
+    /// Start, length and name of each function that contains an address; ascending, without duplicates.
     fn found(mut self) -> Vec<(u64, u64, Vec<u8>)> {
         // Suffix minimum: the next symbol start above each address.
         for at in (0..self.addrs.len()).rev() {
@@ -157,7 +153,7 @@ impl Search {
             label = of_label.or(label);
             let end = |it: &Candidate| if it.rank.0 { it.limit } else { it.limit.min(*next) };
             let of_function = function.as_ref().filter(|it| *addr < end(it));
-            // A label between the start and the end of a function is inside this function. It does not name an address after the function's end.
+            // A label inside a function does not name addresses after the end of this function.
             let is_last = |it: &&Candidate| function.as_ref().is_none_or(|function| it.start >= end(function));
             let of_label = label.as_ref().filter(|it| *addr < end(it)).filter(is_last);
             if let Some(best) = of_function.or(of_label)
@@ -179,7 +175,7 @@ impl Search {
         })
     }
 
-    /// Converts the functions found to file offsets by `offset_of`.
+    /// Converts the starts of the functions found to file offsets. Functions for which `offset_of` returns `None` are left out.
     pub(super) fn into_functions(self, offset_of: impl Fn(u64) -> Option<u64>) -> Vec<ElfFunction> {
         let found = self.found().into_iter();
         found

@@ -1,7 +1,7 @@
 //! ELF files: build ids, and functions at file offsets.
 //!
-//! ELF files are not trusted. They are never mapped, because a file can be truncated during the search. Tables and
-//! decompressed data have size limits, and the caller can end a search at any time.
+//! ELF files are not trusted. They are read, never mapped: access to a mapped file that was truncated raises SIGBUS. Tables and decompressed data
+//! have size limits, and the caller can end a search at any time.
 
 mod bytes;
 mod debug;
@@ -18,9 +18,9 @@ pub use debug::functions_at;
 pub use functions::ElfFunction;
 pub use notes::{build_id, build_id_in_notes};
 
-/// Limit on the number of program headers; later ones are ignored.
+/// Limit on the count of program headers; further headers are ignored.
 const SEGMENTS_MAX: u16 = 1024;
-/// Limit on the number of sections. A file with more stores the number in another field and is read without sections.
+/// Limit on the count of sections. A file with more sections stores the count in another field; its sections are ignored.
 const SECTIONS_MAX: u16 = 0xff00;
 /// Limit on the bytes of the table of section names.
 const SECTION_NAMES_MAX_BYTES: u64 = 4 << 20;
@@ -31,7 +31,7 @@ pub struct Elf<S> {
     source: S,
     endian: Endianness,
     is_64: bool,
-    /// True for arm, arm64 and RISC-V: there, local labels mark the start of code and data (`$x`, `$d`), and are not functions.
+    /// True for arm, arm64 and RISC-V. Local labels in their files mark the start of code and data (`$x`, `$d`) and are not functions.
     has_marks: bool,
     segments: Vec<Segment>,
     sections: Vec<Section>,
@@ -139,7 +139,7 @@ fn header<S: ReadAt, H: FileHeader<Endian = Endianness>>(source: &S) -> Option<(
     Some((*header, endian))
 }
 
-/// Bytes of the program headers, up to the limit.
+/// Bytes of the first [`SEGMENTS_MAX`] program headers; `None` if the file is too short.
 fn program_headers<S: ReadAt, H: FileHeader>(source: &S, header: &H, endian: H::Endian) -> Option<Vec<u8>> {
     table::<S, H::ProgramHeader>(source, header.e_phoff(endian).into(), header.e_phnum(endian).min(SEGMENTS_MAX))
 }

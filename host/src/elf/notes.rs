@@ -6,7 +6,7 @@ use object::{Endianness, NativeEndian};
 
 use super::{ReadAt, header, items, program_headers};
 
-/// Limit on the bytes of a note segment; larger ones are skipped.
+/// Limit on the bytes of a note segment; larger segments are skipped.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
 /// Alignment of the kernel's notes, in bytes.
 const NOTE_ALIGN: u32 = 4;

@@ -1,8 +1,7 @@
 //! Seccomp filters with the system calls that a reader may make.
 //!
-//! A filter lists the allowed calls. All others fail with EPERM, including calls that newer kernels add: callers can handle
-//! the error, and a refused call does no harm. A call by the numbers of another instruction set (`int 0x80`) ends the
-//! process.
+//! A filter lists the allowed calls. All other calls fail with EPERM, also those that newer kernels add; the caller can handle this error. A call by
+//! the numbers of another instruction set (`int 0x80`) ends the process.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +17,8 @@ use super::Needs;
 
 /// Allows the calls of every reader and those in `needs`. Calls that an earlier filter refuses stay refused.
 pub(super) fn allow_only(needs: Needs) -> Result<()> {
-    // Filters accumulate. If several filters refuse a call, the newest chooses the error. So the list of allowed calls contains `clone3`, and only
-    // this filter refuses it.
+    // `clone3` must fail with ENOSYS, not EPERM. This separate filter refuses it, and the filter below allows it: if several filters refuse a call,
+    // the newest chooses the error.
     if needs.confining {
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
@@ -49,8 +48,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
-    // Allowed here, but refused with ENOSYS by the separate filter in `allow_only`, upon which the C library calls `clone`. The flags of `clone3` are
-    // in memory, where a filter cannot see them.
+    // Allowed here; the separate filter in `allow_only` refuses it with ENOSYS, and the C library then calls `clone`. The flags of `clone3` are in
+    // memory, where a filter cannot see them.
     libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
@@ -139,20 +138,20 @@ const THREAD: i32 = libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
-/// Highest number of the advice values that only affect the own process; `MADV_HWPOISON` is above.
+/// Highest of the old advice values of `madvise`, all of which affect only the own process. `MADV_HWPOISON` is above.
 const LAST_OLD_ADVICE: i32 = libc::MADV_DONTNEED;
 /// Guard pages of thread stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
 const GUARDS: [i32; 2] = [102, 103];
 const FUTEX_OPERATIONS: [i32; 5] =
     [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_REQUEUE, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE_BITSET];
-/// `O_TMPFILE` without `O_DIRECTORY`, which it includes.
+/// Bit of `O_TMPFILE` (a file without a name); the constant also contains `O_DIRECTORY`.
 const WITHOUT_NAME: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
-/// Mode bits of a new file: neither executable nor set-user-ID.
+/// Mode bits that a new file may have: neither executable nor set-user-ID.
 const MODE: i32 = 0o666;
 /// Mode of a temporary file.
 const OWNER_ONLY: i32 = 0o600;
 
-/// Condition on an argument: its number, the comparison, and the value. Compares the lower 32 bits, as the kernel uses only these.
+/// Condition on an argument: index of the argument, comparison, value. Only the lower 32 bits are compared; the kernel uses no others.
 type Condition = (u8, SeccompCmpOp, i32);
 
 /// System calls with their rules. A call is allowed if one of its rules matches, or if it has none.
@@ -231,7 +230,7 @@ impl Allowed {
         values.iter().try_for_each(|value| self.when(call, &[(argument, Eq, *value)]))
     }
 
-    /// Allows opening files if the flags compare equal to `flags`, and if the mode has no bits outside of `mode`.
+    /// Allows opening files if the flags compare equal to `flags`, and the mode has no bits outside of `mode`; `None` allows all modes.
     fn open(&mut self, compared: SeccompCmpOp, flags: i32, mode: Option<i32>) -> Result<()> {
         for (call, argument) in [Some((libc::SYS_openat, 2)), old::OPEN.map(|call| (call, 1))].into_iter().flatten() {
             let mode = mode.map(|mode| (argument + 1, within(!mode), 0));
@@ -242,7 +241,7 @@ impl Allowed {
     }
 }
 
-/// Returns a comparison of only these bits of an argument with the value of the condition.
+/// Comparison of only these bits of an argument.
 fn within(bits: i32) -> SeccompCmpOp {
     MaskedEq(u64::from(bits.cast_unsigned()))
 }

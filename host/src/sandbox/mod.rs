@@ -20,12 +20,12 @@ mod calls {
 /// Newest version of Landlock that bprec uses; older kernels enforce the rights that they know.
 const LANDLOCK: ABI = ABI::V6;
 
-/// System calls that a command needs in addition to those of every reader.
+/// System calls that a command needs in addition to the calls of every reader.
 #[derive(Debug, Clone, Copy)]
 struct Needs {
     /// Dropping more privileges later.
     confining: bool,
-    /// Opening files, and temporary files.
+    /// Opening files by path, and creating temporary files.
     files: bool,
     /// Setting the terminal, and waiting for keys.
     screen: bool,
@@ -37,12 +37,12 @@ struct Needs {
     directories: bool,
 }
 
-/// Access that a confined process keeps, beside reading files and writing temporary ones.
+/// Access that a confined process keeps in addition to reading files and writing temporary files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KeptAccess<'a> {
     /// Setting the terminal, and waiting for keys.
     pub screen: bool,
-    /// File to write. Its name does not exist yet, or will be free because the existing file is renamed.
+    /// New file to write. If the name is in use, the process renames the existing file first.
     pub output: Option<&'a Path>,
     /// Changing the existing file `output`.
     pub in_place: bool,
@@ -50,7 +50,7 @@ pub struct KeptAccess<'a> {
     pub directories: bool,
 }
 
-/// A process that has dropped the privileges that its command does not need, by the mechanisms that the kernel has. `seal` drops more.
+/// Proof that this process has dropped privileges, by the mechanisms that the kernel has. `seal` drops more.
 #[derive(Debug)]
 #[must_use]
 pub struct Confined {
@@ -94,9 +94,9 @@ impl Confined {
         Confined { needs, writable, said }
     }
 
-    /// Drops access to all files; returns the active mechanisms as text. With `needs_files`, keeps access to files below the temporary directory and
-    /// the directory of the output, to create temporary files and to name the output. Otherwise also drops the calls that open files, and
-    /// capabilities.
+    /// Drops access to files; returns the active mechanisms as text. If `needs_files` is true, the temporary directory and the directory of the
+    /// output stay accessible, for temporary files and for naming the output. If it is false, the calls that open files and all capabilities are
+    /// dropped, too.
     pub fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };
@@ -119,9 +119,9 @@ impl Confined {
     }
 }
 
-/// Drops the file rights `handled`, except for `allowed` in the directories `below`. Also drops TCP, abstract sockets and signals to other processes.
-/// If the process links files between directories (`links`) and the kernel has the first version of Landlock (Linux 5.13 to 5.18), drops nothing,
-/// because that version refuses such links everywhere.
+/// Drops the file rights `handled`; in the directories `below`, the rights `allowed` remain. Also drops TCP, abstract sockets and signals to other
+/// processes. With `links`, drops nothing on kernels that have the first version of Landlock (Linux 5.13 to 5.18): that version always refuses links
+/// between directories.
 fn restrict(
     handled: BitFlags<AccessFs>,
     allowed: BitFlags<AccessFs>,

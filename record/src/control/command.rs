@@ -57,7 +57,7 @@ impl Workload {
             command.stdout(io::stderr());
         }
         sys::hold_before_exec(&mut command, pid_out, wait, go.as_fd(), inherited);
-        // `spawn` returns only when the exec has succeeded or failed, so a thread waits for it.
+        // `spawn` returns only when the exec has succeeded or failed, so a thread waits for `spawn`.
         let spawning = sys::spawn("bprec-spawn", move || command.spawn())?;
         let mut pid = [0; 4];
         match File::from(pid_in).read_exact(&mut pid) {
@@ -141,7 +141,7 @@ impl Workload {
         matches!(self.state, WorkloadState::Ended(_))
     }
 
-    /// Exit status of the command, once it has ended.
+    /// Exit status of the command; `None` while the command runs, and if the status is lost.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.has_ended();
         match &self.state {

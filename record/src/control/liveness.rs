@@ -1,4 +1,4 @@
-//! Liveness of the tasks that are recorded.
+//! Finds out when the recorded or counted tasks have ended.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! One recording, from its first descriptor to its last byte.
 //!
-//! The order of steps: the BPF objects of the recorder are loaded first. Then events are opened, and draining begins
-//! before anything is enumerated, synthesized or attached. The load watcher starts before the live programs are
-//! enumerated, so no program is missed in between. The state of the machine before the recording is sent before the
-//! rounds of records begin. The recorder closes its descriptors of programs after the last ring was read, so the
-//! releases this causes are not in the recording.
+//! The BPF objects of the recorder are loaded first. Then events are opened, and draining begins before anything is
+//! enumerated, synthesized or attached. The load watcher starts before the live programs are enumerated, so no program is
+//! missed in between. The records about the machine before the recording are sent before the rounds of records begin. The
+//! recorder closes its descriptors of programs after the last ring was read, so the unloads that follow are not in the
+//! recording.
 
 mod ending;
 mod finisher;
@@ -52,7 +52,7 @@ use finisher::{Completer, Finisher};
 
 /// The shortest time between two snapshots. With shorter times, snapshots would fill the recording.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Bytes of task records that are sent in one batch.
+/// Size from which a batch of task records is sent.
 const TASKS_BATCH_BYTES: usize = 256 << 10;
 
 /// A recording in progress.
@@ -62,14 +62,15 @@ struct Recording<'a> {
     targets: CpuThreadTargets,
     /// Sources of the data. Declared before the events, so that the sources are dropped first.
     sources: Sources,
-    /// Thread that reads the rings. Declared before the output, so that it ends first.
+    /// Thread that reads the rings. Declared before the output, so that the thread ends before the output.
     drain: Drain,
     output: OutputThread,
     /// Readable when the drain, the output or the finisher has ended by itself, which is an error.
     ended: Waker,
     /// Syncs the output to the disk from time to time, if the options request syncs.
     syncer: Option<Syncer>,
-    /// File names as they were before the recording, to be restored if it cannot begin; `None` once sampling has begun.
+    /// File names before the recording, to be restored if sampling cannot begin. `None` for a stream, and once sampling has
+    /// begun.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
@@ -82,7 +83,7 @@ struct Recording<'a> {
     interval: Duration,
     /// Time at which sampling is switched on, if the options delay sampling.
     enable_at: Option<Instant>,
-    /// Sampling has begun: the output is worth keeping.
+    /// True once sampling has begun. From then on an error keeps the output.
     has_begun: bool,
     /// Monotonic time at which sampling was switched off, in nanoseconds.
     end_ns: u64,
@@ -95,7 +96,7 @@ struct Recording<'a> {
     progress: ProgressSchedule,
 }
 
-/// Makes a recording as `options` ask.
+/// Makes a recording as `options` request.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
     caller::check(&[
         ("--dump-map", !options.dump_maps.is_empty()),
@@ -234,21 +235,21 @@ impl<'a> Recording<'a> {
         let exact =
             exact.map(|(asked, counting)| ExactCounters::load(asked, counting, Some(Level::Warning), options.notify));
         let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
-        // Sources start in this order and stop in the reverse order: a source that surrounds sampling is read after
+        // Sources start in this order and stop in the reverse order: a source that starts before sampling is read after
         // sampling has ended.
         sources.add(boot_time);
         sources.add(PodNames::default());
         sources.add(map_dumps);
         sources.add(Hotplug::watch(options, &targets, &online, Arc::clone(&opened), drain.requests().clone()));
         sources.add(inventory);
-        // After the inventory, which finds out which programs are released.
+        // Added after the inventory, so that this source sees which programs were released.
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
             sources.add(aggregates);
         }
         sources.add(user_objects);
         exact.into_iter().for_each(|exact| sources.add(exact));
-        // After the sources that are slow to attach, so that the first counts are from the start of sampling.
+        // Added after the sources that are slow to attach, so that the first counts are from the start of sampling.
         if has_statistics {
             sources.add(RunStatistics::new(interval, options.taken.clone(), waker));
         }
@@ -306,7 +307,7 @@ impl<'a> Recording<'a> {
         self.send_images()
     }
 
-    /// Sends the data of the whole machine: the map of the kernel, and the feature sections that are complete.
+    /// Sends the data of the whole machine: the maps of the kernel, and the feature sections that are complete.
     fn send_machine(&mut self, tracing_data: Option<&[u8]>) -> Result<()> {
         let mut records = Vec::new();
         if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
@@ -392,7 +393,7 @@ impl<'a> Recording<'a> {
         self.begin_file(first)
     }
 
-    /// Writes the first state of a file, then the records that waited for it.
+    /// Writes the first state of a file, then the states that waited for the first state.
     fn begin_file(&mut self, first: State) -> Result<()> {
         let has_rounds = self.has_rounds();
         self.sources.out.begin(first, has_rounds)?;
@@ -545,7 +546,7 @@ fn drain_into(
     Ok(Started { out, drain, output, ended, origin: None, syncer, finisher })
 }
 
-/// Note on the first event; empty if there is none.
+/// Notes on the first event and on overwritten rings; empty if there are no notes.
 fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
     let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
     let overwritten =

@@ -1,4 +1,4 @@
-//! Rotation of a recording over several files: when a file ends, names of closed files, and which of them are kept.
+//! Rotation of a recording over several files: decides when a file ends, and names the closed files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Rotation {
         &self.path
     }
 
-    /// Latest time at which the file ends.
+    /// Latest time at which the file ends; `None` if no interval was requested.
     pub(super) fn switch_at(&self) -> Option<Instant> {
         self.next
     }
@@ -62,15 +62,15 @@ impl Rotation {
             || self.how.on_signal && was_signalled
     }
 
-    /// Starts the schedule of a new file, whose fixed contents take `own_bytes`. A file ends by size only when its
-    /// samples take at least as many bytes as its fixed contents, even if the user requested smaller files: otherwise
-    /// each file would have only fixed contents.
+    /// Starts the schedule of a new file with `own_bytes` of fixed contents. A file ends by size only when its samples take at
+    /// least as many bytes as its fixed contents, even if the user requested smaller files. Otherwise each file would have
+    /// only fixed contents.
     pub(super) fn begin(&mut self, now: Instant, own_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = own_bytes.saturating_mul(2);
     }
 
-    /// Restarts the schedule of a file that could not be closed, as if the file had begun now.
+    /// Restarts the schedule of a file that could not be closed: its time and size limits count from now on.
     pub(super) fn go_on(&mut self, now: Instant, written_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = written_bytes.saturating_add(self.how.size_bytes.unwrap_or(0));

@@ -60,7 +60,7 @@ pub(super) struct Ends<'a> {
     pub(super) duration: Option<Duration>,
     /// The run ends when this descriptor is readable.
     pub(super) stop: Option<BorrowedFd<'a>>,
-    /// Readable when the output has ended, which is an error.
+    /// Readable when a thread of the output has ended by itself, which is an error.
     pub(super) failed: Option<&'a Waker>,
 }
 

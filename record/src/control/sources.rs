@@ -14,7 +14,7 @@ use crate::{Error, Level, Result};
 pub(crate) struct Sources {
     /// All sources. Declared before the shared state, so that the sources are dropped first.
     all: Vec<SourceEntry>,
-    /// True if a source that fails is left out from then on, and the other sources continue.
+    /// True if the other sources continue after a source has failed.
     goes_on: bool,
     pub(crate) programs: Programs,
     pub(crate) out: Outbox,
@@ -43,7 +43,7 @@ impl Sources {
         Sources { all: Vec::new(), goes_on: false, programs, out, statistics, events: Vec::new(), waker, notify }
     }
 
-    /// Adds a source after the others.
+    /// Adds a source at the end of the order.
     pub(crate) fn add(&mut self, source: impl Source + 'static) {
         self.all.push(SourceEntry { source: Box::new(source), has_failed: false });
     }
@@ -81,8 +81,8 @@ impl Sources {
         Ok(next)
     }
 
-    /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that surrounds
-    /// other sources is read after they have ended.
+    /// Calls [`Source::end_file`] of all sources. For the last file the order is reversed: a source that starts before
+    /// other sources is read after the other sources have ended.
     pub(crate) fn end_file(&mut self, is_last: bool) -> Result<()> {
         if is_last {
             self.all.reverse();
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A source whose ticks return a given result.
+    /// A source with ticks that return a given result.
     struct Ticked {
         error: fn() -> Result<()>,
         ticks: Arc<AtomicU32>,

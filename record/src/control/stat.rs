@@ -1,6 +1,6 @@
 //! Counting without a recording: counters are set up, then read at the beginning, at each interval and at the end.
 //!
-//! The sources are those of recordings. The caller of [`stat`] turns their states into totals.
+//! The sources are the same as in recordings. The caller of [`stat`] turns the states of the sources into totals.
 
 use std::collections::HashSet;
 use std::process::ExitStatus;
@@ -43,7 +43,7 @@ pub struct Readings {
     pub time_ns: u64,
     /// Programs that were not in an earlier reading.
     pub programs: Vec<ProgramName>,
-    /// Counts and notes on them, in the form that recordings have; the first state is the session.
+    /// Counts, and notes on the counts, as in a recording. The first reading begins with the session.
     pub states: Vec<State>,
 }
 
@@ -90,10 +90,11 @@ struct Counting<F> {
     take: F,
 }
 
-/// Counts as `options` ask, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT,
-/// SIGTERM) arrives. With a command, the first signal does not end counting: counting goes on until the command ends,
-/// and bprec passes the signal on to the command, unless the terminal has sent it to the command, too. A second signal
-/// ends counting. `take` receives each reading.
+/// Counts as `options` request, until the command ends, the duration is over, all targets have ended, or a signal (SIGINT,
+/// SIGTERM, SIGHUP) arrives. `take` receives each reading.
+///
+/// With a command, the first signal does not end counting, but the end of the command does. bprec passes a signal of another
+/// process on to the command; a signal of the terminal has already reached the command. A second signal ends counting.
 ///
 /// # Errors
 /// Fails if nothing can be counted, the command cannot be run, or `take` fails.
@@ -129,7 +130,7 @@ pub fn stat<E: From<Error>>(options: &StatOptions, take: impl FnMut(Readings) ->
     ends.run(&mut counting, run::ReadingSchedule { every: READ_EVERY, interval })?;
     let ended = workload.as_mut().and_then(Workload::ended);
     let last = counting.finish()?;
-    // The last counts are delivered first: a command that is still running is not waited for.
+    // Delivers the last counts without waiting for a command that still runs.
     (counting.take)(last)?;
     let matched = counting.wanted.is_none_or(|wanted| wanted.has_matched);
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })
@@ -309,8 +310,8 @@ struct WantedPrograms {
     wanted: WantedFunctions,
     /// Ids and load times of matching programs that are loaded.
     keys: HashSet<(u32, u64)>,
-    /// Ids and load times of other programs. Names do not change and are costly to find (they need the BTF of the
-    /// program), so each program is compared once.
+    /// Ids and load times of programs that do not match. Names do not change and are costly to find (they need the BTF of
+    /// the program), so each program is compared once.
     others: HashSet<(u32, u64)>,
     /// True once a program has matched.
     has_matched: bool,
@@ -371,8 +372,7 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // Kept unless only ids are wanted: a program that was unloaded before its name was read may have had a
-            // matching name.
+            // Kept if names are wanted: a program that was unloaded before its name was read may have had a matching name.
             State::Missed(_) => !self.wanted.has_only_ids(),
             State::Program(_) => false,
             _ => true,

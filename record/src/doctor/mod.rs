@@ -1,5 +1,5 @@
-//! Abilities that this machine allows the recorder. The checks leave nothing behind: events are opened disabled and
-//! closed, programs are loaded and unloaded, and no setting is changed.
+//! Checks of the abilities that the recorder has on this machine. The checks leave nothing behind: events are opened
+//! disabled and closed, programs are loaded and unloaded, and no setting is changed.
 
 use std::fs;
 use std::io;
@@ -15,9 +15,9 @@ use crate::limits::Limit;
 use crate::options::RingSize;
 use crate::sys;
 
-/// Default sampling rate of the recorder.
+/// Default sampling rate of the recorder, Hz.
 const DEFAULT_FREQUENCY: i64 = 4000;
-/// Default ring size that the kernel allows a user without privilege, KiB.
+/// Default of `kernel.perf_event_mlock_kb`: ring size that the kernel allows a user without privilege, KiB.
 const DEFAULT_RING_KIB: i64 = 516;
 /// Locked memory that the recorder's own BPF programs need; a lower limit may be too small.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -83,7 +83,7 @@ fn kernel() -> Finding {
     Finding { name: "kernel", status, found: bprec_host::kernel_release(), limits }
 }
 
-/// Opens a CPU clock event with the fewest demands: `pid` and `cpu` are those of perf_event_open.
+/// Opens and closes a CPU clock event. `pid` and `cpu` are those of perf_event_open; `without_kernel` excludes kernel mode.
 fn open_clock(pid: i32, cpu: i32, without_kernel: bool) -> io::Result<()> {
     let mut flags = AttrFlags::DISABLED;
     if without_kernel {
@@ -144,7 +144,7 @@ fn capabilities() -> [Finding; 4] {
     ]
 }
 
-/// Tries to query programs of other processes, and to load a program.
+/// Checks access to BPF programs and run statistics, loading of programs, visibility of kernel addresses, and the JIT compiler.
 fn programs() -> Vec<Finding> {
     let access = bprec_bpf::access();
     let mut findings: Vec<Finding> = [

@@ -1,4 +1,4 @@
-//! Rings of kernel code that is loaded and unloaded, mostly BPF programs. One ring per CPU.
+//! Rings of the records about loads and unloads of kernel code, mostly BPF programs. One ring per CPU.
 //!
 //! Two threads read these rings: the load watcher at each load, and the drain before it ends a round, so that no record
 //! follows the end of its round. The thread that reads first copies the records to the output and for the watcher.
@@ -49,7 +49,8 @@ struct CodeRing {
 
 impl CodeRings {
     /// Maps the rings of a recording. The rings own the descriptors `fds` of the code event from then on; an event of a
-    /// CPU that went offline is closed with its ring. Returns `None` if the side-band events cover the targets only.
+    /// CPU that went offline is closed with its ring. Returns `None` if the recording has no separate code event: the side
+    /// band covers the targets only, or the kernel does not announce BPF programs.
     ///
     /// # Errors
     /// Fails if not even a small ring can be mapped.

@@ -62,7 +62,7 @@ struct Drainer {
 struct Copies<'a> {
     queue: &'a Queue,
     account: &'a mut DrainAccount,
-    /// Everything in the rings has to be copied, even if many buffers wait already.
+    /// True if everything in the rings has to be copied, even if many buffers wait already.
     is_due: bool,
     buffer: Vec<u8>,
 }
@@ -120,7 +120,7 @@ impl Drain {
 }
 
 impl DrainRequests {
-    /// Has the drain read the rings of a CPU, instead of the rings that the CPU had before.
+    /// Makes the drain read these rings of a CPU, instead of the rings that the CPU had before.
     ///
     /// # Errors
     /// Fails if the output has ended.
@@ -183,7 +183,7 @@ impl Drainer {
         self.queue.push(Message::Next(next))
     }
 
-    /// Reads the last records of the rings that a CPU had, and takes its new rings in their place.
+    /// Replaces the rings of a CPU after reading the last records of its old rings.
     fn add(&mut self, rings: CpuRings) -> Result<()> {
         self.copy_rings(true)?;
         let Some(mut before) = self.rings.replace(rings) else { return Ok(()) };

@@ -47,7 +47,7 @@ pub(crate) struct Unread<'a> {
     /// The part after the wrap, usually empty.
     pub(crate) second: &'a [u8],
     head: u64,
-    /// Bytes between the recorder's position and the head, if they are more than the ring holds. These bytes are lost.
+    /// Lost bytes: the distance from the recorder's position to the head if it exceeds the size of the ring, otherwise 0.
     pub(crate) overrun_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl Ring {
         Unread { first: self.data(start, first), second: self.data(0, len - first), head, overrun_bytes: 0 }
     }
 
-    /// Gives the space up to `head`, taken from an [`Unread`], back to the kernel.
+    /// Returns the space up to `head` ([`Unread::head`]) to the kernel.
     pub(crate) fn consume(&mut self, head: u64) {
         self.tail = head;
         // ATOMICS: pairs with the kernel's load of data_tail in __perf_output_begin() and the control dependency there:

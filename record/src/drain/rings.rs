@@ -20,8 +20,8 @@ pub(crate) struct Rings {
     cpus: Vec<CpuRings>,
     /// Index of the CPU that is read next.
     at: usize,
-    /// Rings for loads and unloads of kernel code. These rings are separate, so that samples cannot push their records
-    /// out. `None` if the side-band events cover the targets only.
+    /// Rings for loads and unloads of kernel code. They are separate, so that samples cannot push these records out. `None` if
+    /// the recording has no separate code event.
     code: Option<Arc<CodeRings>>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct CpuRings {
     cpu: u32,
-    /// Ring for all events, except the code event and events whose ring is overwritten.
+    /// Ring for all events, except the code event, and except sampling events if their ring is overwritten.
     main: Option<EventRing<Ring>>,
     /// Ring of the sampling events, if the newest samples overwrite the oldest.
     newest: Option<EventRing<BackwardRing>>,
@@ -144,7 +144,7 @@ impl Rings {
 }
 
 impl CpuRings {
-    /// Maps the rings of a CPU whose events were opened again.
+    /// Maps the rings of a CPU after its events were opened again.
     ///
     /// # Errors
     /// Fails if not even a small ring can be mapped, or an event cannot be redirected.
@@ -209,7 +209,7 @@ impl<R> EventRing<R> {
     }
 }
 
-/// Warns of rings that are smaller than the options ask.
+/// Warns of rings that are smaller than the options request.
 fn warn_of_small(bytes: usize, options: &Options) {
     let asked = options.ring.bytes();
     if bytes < asked {

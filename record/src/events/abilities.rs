@@ -1,4 +1,4 @@
-//! Abilities of the kernel, and permissions, to which the recorder adapts.
+//! Abilities of the kernel's perf events, and the attributes of the recorder's own events.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use crate::sys;
 /// Abilities of the perf events of this kernel. Each ability is tried out, not derived from a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Lost samples are counted per event (Linux 6.0).
+    /// True if the kernel counts lost samples per event (Linux 6.0).
     pub(crate) lost: bool,
-    /// MMAP2 records can have build ids (Linux 5.12).
+    /// True if MMAP2 records can have build ids (Linux 5.12).
     pub(crate) build_id: bool,
-    /// CGROUP records, and cgroup ids in samples (Linux 5.7).
+    /// True if the kernel writes CGROUP records, and cgroup ids in samples (Linux 5.7).
     pub(crate) cgroup: bool,
-    /// KSYMBOL and BPF_EVENT records (Linux 5.1).
+    /// True if the kernel writes KSYMBOL and BPF_EVENT records (Linux 5.1).
     pub(crate) bpf: bool,
 }
 
@@ -24,7 +24,7 @@ impl Abilities {
     /// Tries all abilities at once on a dummy event, and one by one if the kernel refuses that.
     ///
     /// # Errors
-    /// Fails if not even an event without any of the abilities can be opened.
+    /// Fails if the kernel refuses even an event that needs none of the abilities.
     pub(crate) fn probe() -> io::Result<Abilities> {
         let all = Abilities { lost: true, build_id: true, cgroup: true, bpf: true };
         let none = Abilities { lost: false, build_id: false, cgroup: false, bpf: false };
@@ -52,8 +52,8 @@ impl Abilities {
     /// Attributes that all events have in common: sample fields for task, time and CPU, and the clock.
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
-            // IP is included although a dummy event has no address: perf script decides by the first event of each type
-            // which fields it can print, and fails if other events of this type have more.
+            // IP is included although a dummy event has no address: perf script takes the fields to print from the first
+            // event of each type, and fails if another event of that type has more fields.
             sample_type: [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU]
                 .into_iter()
                 .fold(SampleType::IDENTIFIER, SampleType::with),

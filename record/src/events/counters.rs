@@ -1,4 +1,4 @@
-//! Events that count: opened on CPUs, alone or in groups, and described for the states.
+//! Counting events: opens them on CPUs, alone or in groups, and describes them in states.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ pub(crate) struct OpenCounters {
     pub(crate) absent: Vec<AbsentEvent>,
     /// Event index, CPU and descriptor of each counter. A counter counts as long as its descriptor is open.
     pub(crate) open: Vec<(usize, u32, OwnedFd)>,
-    /// Bit mask of the events that do not count on every CPU, by index.
+    /// Bit mask by event index. Set bits are events that do not count on every CPU.
     pub(crate) partial: u32,
 }
 
@@ -44,7 +44,7 @@ impl Wanted {
         Ok(Wanted { groups: groups.concat(), is_default })
     }
 
-    /// Number of events.
+    /// Number of events of all groups.
     pub(crate) fn count(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
     }

@@ -5,19 +5,19 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     told_online_cpus().unwrap_or_else(|| vec![0])
 }
 
-/// Online CPUs, ascending, if the kernel lists them.
+/// Online CPUs, ascending; `None` if the kernel does not list them.
 pub(crate) fn told_online_cpus() -> Option<Vec<u32>> {
     bprec_host::online_cpus().ok()
 }
 
-/// One more than the highest number of a possible CPU.
+/// Highest index of a possible CPU, plus one.
 pub(crate) fn possible_cpus() -> u32 {
     let highest = bprec_host::possible_cpus().ok().and_then(|cpus| cpus.last().copied());
     highest.or_else(|| online_cpus().last().copied()).map_or(1, |cpu| cpu + 1)
 }
 
-/// One more than the highest number of a present CPU, online or not. Machines with CPU hotplug may have hundreds of
-/// possible CPUs that are not present.
+/// Highest index of a present CPU, online or not, plus one. Machines with CPU hotplug may have hundreds of possible CPUs that
+/// are not present.
 pub(crate) fn present_cpus() -> u32 {
     let highest = bprec_host::present_cpus().ok().and_then(|cpus| cpus.last().copied());
     highest.map_or_else(possible_cpus, |cpu| cpu + 1)

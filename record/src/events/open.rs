@@ -26,7 +26,7 @@ pub(crate) struct OpenEvents {
     targets: CpuThreadTargets,
     /// Number of the main sampling events; the events of user programs follow.
     samplers: usize,
-    /// Index of the first side-band event. The events before it are the ones that sample.
+    /// Index of the first side-band event. The events before this index sample.
     side_band: usize,
     /// Index of the event for loads and unloads of kernel code, if that event has its own rings.
     pub(crate) code: Option<usize>,
@@ -64,11 +64,12 @@ pub(crate) struct EventFd {
     pub(crate) fd: Arc<OwnedFd>,
     /// Index of the event in [`OpenEvents::events`].
     pub(crate) event: usize,
-    /// Id of the event in the file. A descriptor that replaces another has an id of its own, which is not in the file.
+    /// Id of the event in the file. A descriptor opened when its CPU came online has a different id in the kernel, which the
+    /// file does not have.
     pub(crate) id: u64,
     /// CPU of the descriptor; −1 if it follows a task on all CPUs.
     pub(crate) cpu: i32,
-    /// Sums over the descriptors that this one replaces: value of the event, and number of lost samples.
+    /// Totals of the descriptors that this descriptor replaces: value of the event, and count of lost samples.
     replaced: (u64, u64),
 }
 
@@ -102,7 +103,7 @@ pub(crate) enum SampleRole {
     BpfSampler,
     /// Samples of the user's BPF programs.
     UserProgram,
-    /// Samples of the event are not counted.
+    /// No samples to count: side band and `bprec:state`.
     Other,
 }
 
@@ -183,7 +184,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 impl OpenEvents {
-    /// Adds an opened event and returns the index of its descriptor.
+    /// Adds a descriptor of an event and returns the index of the descriptor.
     pub(crate) fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
         let id = self.id_of(&fd, event)?;
         self.events[event].file.ids.push(id);
@@ -203,9 +204,8 @@ impl OpenEvents {
         self.fds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the events of a CPU again, disabled, after the CPU came online. Events on the targets are opened only if
-    /// `samples` is true; if they are bound to tasks, they are never opened again, because they outlive the CPU. The
-    /// rings of code open their own event.
+    /// Opens the events of a CPU again, disabled, after the CPU came online: the events that follow the targets only if
+    /// `samples` is true. Events bound to tasks outlive the CPU and stay open. `drain::code` reopens its own event.
     ///
     /// # Errors
     /// Fails if the kernel refuses an event; the descriptors are unchanged then.
@@ -350,8 +350,8 @@ impl OpenEvents {
         self.enable_those(|event_fd| self.is_sampling(event_fd.event))
     }
 
-    /// Enables events of a CPU: the events that are open on the targets if `on_targets` is true, otherwise the other
-    /// events.
+    /// Enables events of a CPU: the events that follow the targets if `on_targets` is true, the events of whole CPUs if it is
+    /// false.
     pub(crate) fn enable_on(&self, cpu: u32, on_targets: bool) -> Result<()> {
         self.enable_those(|it| it.cpu == cpu as i32 && self.events[it.event].follows_targets == on_targets)
     }
@@ -400,8 +400,7 @@ pub(crate) fn everywhere(sampler: &Sampler, targets: &CpuThreadTargets) -> Resul
     }
 }
 
-/// Returns true if the task has ended or the CPU cannot have the event, which is no reason to give up the other
-/// targets.
+/// Returns true if the task has ended or the CPU is offline. The event can still be opened on the other targets.
 fn skippable(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
 }

@@ -23,7 +23,7 @@ const CYCLES: u64 = 0;
 /// An event that samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler {
-    /// The event as the user requested it. A fallback changes the name together with the attr.
+    /// The requested event. A fallback changes its name.
     pub(crate) spec: EventSpec,
     /// Attributes with which the event is opened.
     pub(crate) attr: EventAttr,
@@ -31,7 +31,7 @@ pub(crate) struct Sampler {
     pub(crate) note: String,
 }
 
-/// The events that the options ask for, or cycles by default.
+/// The events that the options request, or cycles by default.
 pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
     let has_registers = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
     if matches!(options.user_chains, UserChains::Dwarf { .. }) && !has_registers {
@@ -181,7 +181,7 @@ impl Sampler {
     }
 }
 
-/// Sets the period or the frequency of an event, up to the kernel's limit.
+/// Sets the period of an event, or its frequency, which is at most the kernel's limit.
 pub(crate) fn set_rate(attr: &mut EventAttr, rate: Rate, options: &Options) {
     let limit = machine::max_sample_rate();
     let hz = match rate {
@@ -241,7 +241,7 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Err
         }
         libc::ENOSYS => "this kernel is built without CONFIG_PERF_EVENTS".to_owned(),
         libc::ESRCH => "no such task".to_owned(),
-        libc::EINVAL => "the event cannot sample, or not at this rate (-F) or period (-c)".to_owned(),
+        libc::EINVAL => "the event cannot sample, or cannot sample at this rate (-F) or period (-c)".to_owned(),
         libc::EBUSY => "another user has exclusive use of the counter".to_owned(),
         _ => String::new(),
     };

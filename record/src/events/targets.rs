@@ -19,11 +19,11 @@ const PLACES_MAX: usize = 1024;
 /// Effects of the target on the attributes of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
-    /// The event is bound to tasks, not to CPUs.
+    /// True if the event is bound to tasks, false if to CPUs.
     pub(crate) tasks: bool,
-    /// Children and new threads inherit the event.
+    /// True if children and new threads inherit the event.
     pub(crate) inherit: bool,
-    /// The exec of the command enables the event.
+    /// True if the exec of the command enables the event.
     pub(crate) enable_on_exec: bool,
 }
 
@@ -44,7 +44,7 @@ impl CpuThreadTargets {
     /// Tasks and CPUs of the target. `command` is the process id of the command, if there is a command.
     ///
     /// # Errors
-    /// Fails if a target does not exist.
+    /// Fails if a process does not exist, a CPU is not online, or there is no command to record.
     pub(crate) fn of(options: &Options, online: &[u32], command: Option<i32>) -> Result<CpuThreadTargets> {
         let everyone = Binding { tasks: false, inherit: false, enable_on_exec: false };
         let bound = Binding { tasks: true, inherit: true, enable_on_exec: false };
@@ -95,7 +95,7 @@ impl CpuThreadTargets {
             }
             Target::Command => {
                 let Some(pid) = command else {
-                    return Err(Error::Other("no command to record; give one, or -a".to_owned()));
+                    return Err(Error::Other("no command to record: give a command, or -a".to_owned()));
                 };
                 let binding = Binding { enable_on_exec: options.delay.is_none(), ..bound };
                 CpuThreadTargets { tasks: vec![pid], cpus: online.to_vec(), binding, cgroup: None }
@@ -126,8 +126,8 @@ impl CpuThreadTargets {
     }
 }
 
-/// Path and directory of the cgroup that contains exactly these processes. `None` if there is no such cgroup, or it
-/// cannot be recorded.
+/// Path and directory of the cgroup that contains exactly these processes, and no child cgroups. `None` if there is no such
+/// cgroup, or it cannot be recorded.
 fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
     let path_of = |pid: &u32| String::from_utf8(Process::of(*pid)?.cgroup).ok();
     let path = path_of(pids.first()?)?;

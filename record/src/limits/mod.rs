@@ -1,11 +1,11 @@
-//! Limits that a machine can set for the recorder: the effect of each on a report, and the command that lifts it. The
-//! notices of the recorder and `bprec doctor` share these texts.
+//! Limits that a machine can set for the recorder: the effect of each limit on a recording, and its remedy. The notices of
+//! the recorder and `bprec doctor` share these texts.
 
 /// Remedy of a limit.
 enum Remedy {
-    /// Command that root runs, unless the command itself says otherwise.
+    /// Command to run as root. A command with `sudo` is for the user's own shell.
     Command(&'static str),
-    /// Change of the machine that no command makes.
+    /// Advice, where no single command lifts the limit.
     Hint(&'static str),
 }
 
@@ -19,7 +19,7 @@ macro_rules! limits {
         }
 
         impl Limit {
-            /// Effect of the limit: the data that a recording, or its report, lacks.
+            /// Effect of the limit on a recording or its report.
             pub fn cost(self) -> &'static str {
                 match self {
                     $(Limit::$name => $cost,)*
@@ -49,7 +49,7 @@ limits! {
     /// The kernel refuses events on whole CPUs; this user can record only their own tasks.
     OwnTasksOnly = "own-tasks-only", "only your own processes can be recorded, not whole CPUs",
         Command("sysctl kernel.perf_event_paranoid=0");
-    /// The kernel does not announce to this user the programs that others load.
+    /// The kernel does not announce to this user the programs that other users load.
     LoadsOfOthers = "loads-of-others", "BPF programs that others load while recording are not seen",
         Command("sysctl kernel.perf_event_paranoid=0");
     /// This user can sample only the user space of their own tasks.
@@ -84,7 +84,7 @@ limits! {
     NoSyslog = "no-syslog", "samples of BPF programs are n/a and kernel functions have no names, unless the kernel shows its \
                              addresses to everyone",
         Command("sudo bprec …");
-    /// The recorder cannot list programs of others.
+    /// The recorder cannot list programs of other processes.
     ProgramsHidden = "programs-hidden", "programs, maps and links of other processes are unknown",
         Command("sudo bprec …");
     /// The recorder cannot switch run statistics on.
@@ -96,14 +96,14 @@ limits! {
     /// The kernel hides addresses from this user.
     AddressesHiddenFromUser = "addresses-hidden-from-user", "samples of BPF programs are n/a and kernel functions have no names",
         Command("sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1");
-    /// The kernel interprets programs instead of compiling them.
+    /// `bpf_jit_enable` is 0: the kernel interprets programs instead of compiling them.
     NoJit = "no-jit", "the kernel interprets programs: they have no machine code, and their samples are not charged to them",
         Command("sysctl net.core.bpf_jit_enable=1");
-    /// The kernel blinds constants of programs and keeps their images out of kallsyms.
+    /// `bpf_jit_harden` is not 0: the kernel keeps JIT images out of kallsyms, and at level 2 blinds constants of all programs.
     JitHardened = "jit-hardened", "samples in trampolines and dispatchers are not charged to programs; at level 2, the \
                                    kernel also blinds constants in programs",
         Command("sysctl net.core.bpf_jit_harden=0");
-    /// The kernel keeps images out of kallsyms.
+    /// `bpf_jit_kallsyms` is 0: the kernel keeps JIT images out of kallsyms.
     JitSymbolsOff = "jit-symbols-off", "samples in trampolines and dispatchers are not charged to programs",
         Command("sysctl net.core.bpf_jit_kallsyms=1");
     /// The recorder cannot load its own programs.
@@ -114,7 +114,7 @@ limits! {
     NoTrampolines = "no-trampolines", "exact counters (--counters exact, stat -b) do not work: runs and times come from the \
                                        kernel's run statistics",
         Hint("root, and a kernel and security policy (lockdown, LSM) that allow fentry");
-    /// The kernel is too old for reliable trampolines.
+    /// The kernel is too old (before Linux 6.1) for reliable trampolines.
     TrampolinesUntried = "trampolines-untried", "exact counters do not work before Linux 6.1",
         Hint("a newer kernel");
     /// Trampolines lose count of tail calls.
@@ -122,30 +122,30 @@ limits! {
         "programs that make tail calls are not counted exactly: trampolines lose count of tail calls (fixed in Linux 6.7 on \
                  x86-64, 6.12 elsewhere)",
         Hint("a newer kernel");
-    /// The kernel hides its memory, even from root.
+    /// Kernel lockdown is in confidentiality mode: the kernel hides its memory, even from root.
     Confidential = "confidential", "kernel lockdown hides kernel memory: the kernel refuses bprec's BPF programs",
         Hint("boot without lockdown=confidentiality");
     /// The kernel provides no BTF of its own.
     NoBtf = "no-btf", "exact counters do not work; bprec keeps no descriptors of programs, so their last runs before unload \
                        are unknown",
         Hint("a kernel with CONFIG_DEBUG_INFO_BTF");
-    /// Locked memory is limited.
+    /// The limit of locked memory (`ulimit -l`) is below 64 MiB on a kernel before Linux 5.11.
     LittleMemory = "little-memory", "the kernel may refuse bprec's maps (before Linux 5.11)",
         Command("ulimit -l unlimited");
-    /// Rings are small.
+    /// `kernel.perf_event_mlock_kb` is below its default of 516, so rings are small.
     SmallRings = "small-rings", "more samples are lost while the machine is busy",
         Command("sysctl kernel.perf_event_mlock_kb=516");
     // The command sets perf_cpu_time_max_percent, too: while it is 0 or 100, the kernel refuses to change the rate.
-    /// The sampling rate is limited below the default.
+    /// `kernel.perf_event_max_sample_rate` is below the default rate of 4000 Hz.
     LowRate = "low-rate", "fewer samples per second than the default of 4000",
         Command("sysctl kernel.perf_cpu_time_max_percent=25 kernel.perf_event_max_sample_rate=100000");
-    /// The recorder cannot find tracepoints.
+    /// tracefs is not mounted, so the recorder cannot find tracepoints.
     NoTracefs = "no-tracefs", "tracepoints cannot be recorded (-e sched:sched_switch)",
         Command("mount -t tracefs tracefs /sys/kernel/tracing");
-    /// The recorder cannot find pinned programs.
+    /// No BPF file system is mounted, so the recorder cannot find pinned programs.
     NoBpffs = "no-bpffs", "pinned paths of programs and maps stay unknown; counters are not shared (--bpf-counters)",
         Command("mount -t bpf bpf /sys/fs/bpf");
-    /// The machine has no unified cgroup hierarchy.
+    /// No cgroup file system of version 2 is mounted.
     NoCgroup2 = "no-cgroup2", "cgroups have no names (report --by cgroup)",
         Command("mount -t cgroup2 cgroup2 /sys/fs/cgroup");
     /// Process ids differ from those of the initial PID namespace.

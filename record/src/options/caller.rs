@@ -1,6 +1,6 @@
-//! Options allowed to a caller with fewer rights than the recorder (file capabilities, set-user-ID). The other
-//! options would lend the recorder's rights to the caller: to run programs in the kernel, to read the maps of others,
-//! or to place a map where others look for one.
+//! Checks for a caller with fewer rights than the recorder (file capabilities, set-user-ID). Some options would lend the
+//! recorder's rights to the caller: to run programs in the kernel, to read maps of other users, or to pin a map at a path
+//! that other users open.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,11 +18,11 @@ const ALLOWED: &str = "/etc/bprec/allowed";
 /// Maximum size of the list.
 const ALLOWED_MAX_BYTES: u64 = 1 << 16;
 
-/// Fails if the command line has an option that would lend the recorder's rights to a caller with fewer rights, unless
-/// root has allowed this option in [`ALLOWED`].
+/// Refuses options that would lend the recorder's rights to its caller. `options` lists each such option, and true if the
+/// command line has it.
 ///
 /// # Errors
-/// Fails if an option is refused.
+/// Fails if the caller has fewer rights, and the command line has an option that root does not list in [`ALLOWED`].
 pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     if !sys::has_more_rights_than_caller() {
         return Ok(());
@@ -33,12 +33,12 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     refused.map_or(Ok(()), |option| {
         Err(Error::Other(format!(
             "{option} is refused: bprec has file capabilities that its caller lacks, and the option would lend them \
-             to the caller; root can allow the option for everyone by a line {option} in {ALLOWED}"
+             to the caller; root can allow the option for everyone: add the line {option} to {ALLOWED}"
         )))
     })
 }
 
-/// Line in [`ALLOWED`] that allows names of user functions, for which the recorder reads mappings of other users'
+/// Line in [`ALLOWED`] that allows names of user functions. For these names the recorder reads mappings of other users'
 /// processes, and the mapped files.
 const USER_SYMBOLS: &str = "--user-symbols";
 
@@ -48,9 +48,9 @@ pub(crate) fn allows_user_symbols() -> bool {
     !sys::has_more_rights_than_caller() || allowed(Path::new(ALLOWED)).iter().any(|line| line == USER_SYMBOLS)
 }
 
-/// Permanently drops the right to inspect processes of other users (their descriptors and namespaces) if the caller
-/// lacks this right and root has not allowed it. Must be called before other threads are started, because a thread
-/// inherits the rights of its creator.
+/// Permanently drops the right to inspect processes of other users (their descriptors and namespaces) if
+/// [`allows_user_symbols`] returns false. Must be called before other threads are started, because a thread inherits the
+/// rights of its creator.
 pub(crate) fn respect_processes() -> Result<()> {
     let look_into = CapabilitySet::SYS_PTRACE;
     let Ok(sets) = capabilities(None) else { return Ok(()) };
@@ -75,7 +75,8 @@ pub(crate) struct AsCaller {
 }
 
 impl AsCaller {
-    /// Clears the effective capabilities of this thread until the guard is dropped, unless root has allowed their use.
+    /// Clears the effective capabilities of this thread until the guard is dropped. Does nothing if [`allows_user_symbols`]
+    /// returns true.
     pub(crate) fn begin() -> AsCaller {
         let before = if allows_user_symbols() { None } else { capabilities(None).ok() };
         let laid_down = before.is_some_and(|sets| {
@@ -94,7 +95,7 @@ impl Drop for AsCaller {
     }
 }
 
-/// Reads the lines of a list that only root can have written.
+/// Returns the lines of the list; empty if the list cannot be read, or if anyone but root can have written it.
 fn allowed(path: &Path) -> Vec<String> {
     let read = || {
         let file = File::open(path).ok()?;

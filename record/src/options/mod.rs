@@ -23,27 +23,27 @@ pub use stat::{StatOptions, StatTarget};
 pub struct Options {
     /// Tasks or CPUs to record.
     pub target: Target,
-    /// Events as the user wrote them (`-e`); each string may be a list with commas. Empty means cycles, or the
-    /// nearest event.
+    /// Events as the user wrote them (`-e`); each string may be a list with commas. Empty means cycles, or a clock on a
+    /// machine without hardware counters.
     pub events: Vec<String>,
     /// Sampling rate or period.
     pub rate: Rate,
-    /// Samples that the recorder's BPF program takes beside the main events.
+    /// Fields of the samples that the recorder's BPF program takes beside the main events; `None` takes no such samples.
     pub bpf_sampler: Option<SamplerFields>,
     /// Rate of the BPF sampler; `None` means the rate of the main event.
     pub bpf_sampler_rate: Option<Rate>,
     /// Method of recording user call chains; kernel call chains are always recorded.
     pub user_chains: UserChains,
-    /// Name the user functions that samples hit, when a file ends.
+    /// True to name the user functions that samples hit, when a file ends.
     pub user_symbols: bool,
-    /// Name kernel functions as soon as samples hit them, for readers of a file that is still being written. If
-    /// false, kernel functions are named when the file ends.
+    /// True to name kernel functions as soon as samples hit them, for readers of a file that is still being written.
+    /// False to name kernel functions when the file ends.
     pub early_symbols: bool,
-    /// BPF objects of the user; their perf_event programs run on separate events, like the sampling events.
+    /// BPF objects of the user; their perf_event programs run on events of their own, which are copies of the sampling events.
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
     pub ring: RingSize,
-    /// Let new samples overwrite the oldest ones in the rings; the recorder writes the rings when a file ends.
+    /// True to let new samples overwrite the oldest samples in the rings; the recorder writes the rings when a file ends.
     pub overwrite: bool,
     /// Destination of the recording.
     pub output: Output,
@@ -126,15 +126,16 @@ pub struct Aggregate {
     /// Stacks to count per event and interval; `None` derives the number from the number of CPUs, because each CPU
     /// has its own stacks.
     pub entries: Option<u32>,
-    /// Distinguish user-mode samples by address, even without user call chains.
+    /// True to distinguish user-mode samples by address, even without user call chains.
     pub user_addresses: bool,
 }
 
 impl Aggregate {
-    /// Stacks per CPU, and limits on the total: a small machine also has many tasks, and the kernel allocates the
-    /// memory at once.
+    /// Stacks per CPU.
     const ENTRIES_PER_CPU: u32 = 1024;
+    /// Minimum of all CPUs together: a small machine also has many tasks.
     const ENTRIES_MIN: u32 = 8192;
+    /// Maximum of all CPUs together: the kernel allocates the memory at once.
     const ENTRIES_MAX: u32 = 1 << 16;
 
     /// Returns the number of stacks to count per event and interval on this number of CPUs.
@@ -186,7 +187,7 @@ pub struct ObjectFile {
 pub enum Rate {
     /// 4000 Hz; for a tracepoint, each occurrence.
     Default,
-    /// Times per second (`-F`).
+    /// Samples per second (`-F`).
     Frequency(u64),
     /// The highest rate that the kernel allows (`-F max`).
     MaxFrequency,
@@ -201,7 +202,7 @@ pub enum RingSize {
     Default,
     /// Pages, rounded up to a power of two.
     Pages(u64),
-    /// Bytes, rounded up to a power of two pages.
+    /// Bytes, rounded up to a power of two.
     Bytes(u64),
 }
 
@@ -209,8 +210,8 @@ pub enum RingSize {
 const RING_MAX_BYTES: usize = 1 << 30;
 
 impl RingSize {
-    /// Returns true if each CPU of this machine can have a ring of this size: all rings together may take half of the
-    /// memory.
+    /// Returns true for the default, and for a size of at most 1 GiB with which the rings of all CPUs take at most half of the
+    /// machine's memory.
     pub fn is_possible(self) -> bool {
         let wanted = match self {
             RingSize::Default => return true,
@@ -221,7 +222,7 @@ impl RingSize {
         wanted <= RING_MAX_BYTES as u64 && sys::memory_bytes().is_none_or(|memory| all <= memory / 2)
     }
 
-    /// Size of a ring's data in bytes, within the limits.
+    /// Size of a ring's data in bytes: a power of two from one page to 1 GiB.
     pub(crate) fn bytes(self) -> usize {
         let page = sys::page_bytes();
         let wanted = match self {
@@ -247,7 +248,7 @@ pub enum Output {
     Stdout,
 }
 
-/// Filters as typed, with commas.
+/// Filters as the user typed them, separated by commas.
 pub(crate) fn listed(filters: &[FunctionFilter]) -> String {
     filters.iter().map(FunctionFilter::to_string).collect::<Vec<_>>().join(",")
 }
@@ -259,8 +260,8 @@ pub enum Counters {
     Off,
     /// The kernel's run statistics, switched on during the recording.
     Stats,
-    /// Run statistics, and exact counts by BPF programs of the recorder, which it attaches to the counted programs. If
-    /// the kernel refuses these BPF programs, run statistics alone.
+    /// Run statistics, and exact counts by BPF programs that the recorder attaches to the counted programs. If the kernel
+    /// refuses the recorder's programs, run statistics alone.
     Exact(Exact),
 }
 
@@ -274,14 +275,14 @@ pub struct Exact {
     pub events: Vec<String>,
     /// Limit on the cost of counting.
     pub budget: Budget,
-    /// Report counts of each CPU beside the totals.
+    /// True to report counts of each CPU beside the totals.
     pub per_cpu: bool,
 }
 
 /// Limit on the cost of counting runs of programs, as a fraction of the time of all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Budget {
-    /// 2 % for run statistics, which count all runs below that limit, and 0.5 % for exact counters.
+    /// 2 % for run statistics, and 0.5 % for exact counters.
     #[default]
     Usual,
     /// This fraction of the machine for run statistics and exact counters together. If exact counters are on, run statistics may take half of it.
@@ -322,7 +323,7 @@ impl Budget {
         self.of_exact().map(ns_per_second)
     }
 
-    /// Returns true if exact counters get the part of the limit that run statistics leave.
+    /// Returns true for [`Budget::Part`]: exact counters get the part of the limit that run statistics leave.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Budget::Part(_))
     }
@@ -356,13 +357,13 @@ pub struct SwitchOutput {
     pub size_bytes: Option<u64>,
     /// Time limit of a file.
     pub every: Option<Duration>,
-    /// Start the next file on SIGUSR2.
+    /// True to start the next file on SIGUSR2.
     pub on_signal: bool,
     /// Number of files to keep; the recorder deletes the oldest file beyond it.
     pub max_files: Option<NonZeroUsize>,
 }
 
-/// User call chains of samples.
+/// Method of recording user call chains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserChains {
     /// No user call chains.
@@ -370,7 +371,7 @@ pub enum UserChains {
     None,
     /// The kernel records user call chains by frame pointer.
     FramePointers,
-    /// User registers and a number of bytes of the user stack; a reader unwinds them by DWARF, as perf does.
+    /// User registers and a part of the user stack; a reader unwinds the stack by DWARF, as perf does.
     Dwarf {
         /// Bytes of the user stack: a multiple of 8, at most [`UserChains::STACK_BYTES_MAX`].
         stack_bytes: u32,

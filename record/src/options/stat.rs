@@ -21,7 +21,7 @@ pub struct StatOptions {
     pub duration: Option<Duration>,
     /// Time between two readings that are reported separately.
     pub interval: Option<Duration>,
-    /// Report counts of each CPU as well.
+    /// True to report counts of each CPU beside the totals.
     pub per_cpu: bool,
     /// True to count programs exactly where possible, false to use run statistics alone.
     pub exact: bool,
@@ -33,7 +33,7 @@ pub struct StatOptions {
     pub notify: fn(Level, &str),
 }
 
-/// Target of a count: programs, or events at context switches that other sessions can share.
+/// Target of a count. Events of all targets but `Programs` are read at context switches, from counters that other sessions can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
     /// BPF programs and their functions, as in [`Exact::functions`](crate::Exact::functions).

@@ -1,4 +1,4 @@
-//! Closed files of a recording with rotation. The oldest are deleted when there are too many, or when the disk is full.
+//! Closed files of a recording with rotation. The oldest files are deleted when there are too many, or when the disk is full.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -46,7 +46,7 @@ impl ClosedFiles {
         ClosedFiles { state: Arc::new(Mutex::new(state)), max, notify }
     }
 
-    /// Announces that another file is about to be closed, and deletes the oldest if there would be too many. The disk
+    /// Announces that another file is about to be closed, and deletes the oldest files if there would be too many. The disk
     /// space is freed later, by [`ClosedFiles::free`].
     pub(crate) fn make_way(&self) {
         let mut state = self.state();
@@ -91,7 +91,8 @@ impl ClosedFiles {
         }
     }
 
-    /// Frees the disk space of the oldest file; returns false if there is no file to delete.
+    /// Frees the disk space of files that are deleted already, or else of the oldest file. Returns false if the number of
+    /// files is not limited, or no file can be deleted.
     fn make_room(&self) -> bool {
         if self.max.is_none() {
             return false;
@@ -136,7 +137,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Opens a descriptor that keeps the disk space of a file until it is closed, without access to the contents.
+/// Opens a descriptor without access to the contents. The descriptor keeps the disk space of a deleted file.
 fn hold(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }

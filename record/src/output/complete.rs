@@ -23,7 +23,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
     /// Cost of the recording; fields known only at the end are filled in here.
     pub(crate) cost: Cost,
-    /// Resources used by the recorder when the file began.
+    /// Resources that the recorder had used when the file began.
     pub(crate) used_before: Usage,
     /// Feature sections.
     pub(crate) sections: Vec<Section>,

@@ -17,8 +17,8 @@ use super::sections::Section;
 /// Limit on the bytes of records in a COMPRESSED record: they fit into the record even if compression does not shrink
 /// them.
 const SLICE_MAX_BYTES: usize = 60_000;
-/// Limit, written into the feature section, on the data that a COMPRESSED record unpacks to, plus the partial record
-/// that a reader carries over from the record before.
+/// Size of a reader's buffer, written into the feature section. The buffer holds the data of one COMPRESSED record, and the
+/// partial record that the reader carries over from the COMPRESSED record before.
 const UNPACKED_MAX_BYTES: u32 = 128 << 10;
 
 /// Compresses the records of one file.
@@ -87,8 +87,7 @@ impl Packer {
         (Feature::COMPRESSED.0, section.to_bytes(Endian::NATIVE))
     }
 
-    /// Appends COMPRESSED records that hold `records`, which are whole. A record longer than a slice stays
-    /// uncompressed.
+    /// Appends `records`, which must be whole, as COMPRESSED records. A record longer than a slice stays uncompressed.
     ///
     /// # Errors
     /// Fails if zstd has not enough memory.

@@ -25,9 +25,10 @@ const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
 
-/// A journal that is written; without a file once a write has failed.
+/// A journal that is being written.
 #[derive(Debug)]
 pub(super) struct Journal {
+    /// `None` if the journal could not be created, or a write has failed.
     file: Option<File>,
     path: PathBuf,
     inode: Inode,
@@ -75,7 +76,7 @@ impl Journal {
         self.is_full
     }
 
-    /// Duplicates the descriptor of the journal; `None` if a write has failed.
+    /// Duplicates the descriptor of the journal; `None` if the journal could not be created or written.
     ///
     /// # Errors
     /// Fails if the limit of open files is reached.
@@ -83,7 +84,7 @@ impl Journal {
         self.file.as_ref().map(File::try_clone).transpose()
     }
 
-    /// Feature sections made from the journal; `None` if a write has failed or the journal cannot be read.
+    /// Feature sections made from the journal; `None` if the journal could not be created, written or read.
     pub(super) fn features(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         let file = self.file.as_ref()?;
         let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
@@ -97,9 +98,9 @@ impl Journal {
     }
 }
 
-/// Creates a file that must not exist, readable by its owner only, whose name appears only together with its contents.
-/// A killed recorder or a power failure therefore never leaves a file that is not a recording. On file systems without
-/// O_TMPFILE the file is without contents for a short time.
+/// Creates a file with these contents, readable by its owner only. Fails if the path exists. The name appears only when the
+/// contents are on the disk, so a killed recorder or a power failure never leaves a file that is not a recording. On file
+/// systems without O_TMPFILE the file is empty for a short time.
 pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     let nameless =
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory_of(path));
@@ -123,7 +124,7 @@ pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates a file that must not exist, readable by its owner only.
+/// Creates an empty file, readable by its owner only. Fails if the path exists.
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }

@@ -1,10 +1,9 @@
 //! Older files of the same name: kept under another name, without replacing a more valuable file.
 //!
-//! A complete recording is renamed to NAME.old, as perf does. A recording that was cut off is renamed to NAME.old too,
-//! unless NAME.old is a complete recording: then it is renamed to NAME.cut-off, or deleted if it has no samples. So
-//! however often a recorder is killed and restarted, the last complete recording and the last one that was cut off are
-//! kept. The previous NAME.old is kept as NAME.older until something is recorded, so a start that fails leaves
-//! everything as it was.
+//! A complete recording is renamed to NAME.old, as perf does. If there is a NAME.old, a recording that was cut off is deleted
+//! if it has no samples. If it has samples, it becomes NAME.cut-off next to a complete NAME.old, and otherwise replaces
+//! NAME.old. So the last complete recording and the last one that was cut off survive any number of killed recorders. The
+//! previous NAME.old is kept as NAME.older until something is recorded, so a start that fails leaves everything as it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,9 +20,9 @@ use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
 
-/// Bytes that are read at a time in the search for samples. The search ends after `LOOK_BYTES`: a recording of that
-/// size is taken to have samples.
+/// Bytes that the search for samples reads at a time.
 const PART_BYTES: u64 = 1 << 20;
+/// Size after which the search for samples ends. A larger recording counts as one with samples.
 const LOOK_BYTES: u64 = 1 << 30;
 
 /// A recording that was renamed, together with its journal.
@@ -31,7 +30,7 @@ const LOOK_BYTES: u64 = 1 << 30;
 pub struct Moved {
     from: PathBuf,
     to: PathBuf,
-    /// Spare name of the file that was called `to` before.
+    /// Spare name of the file that was called `to` before; `None` if there was no such file, or it could not be kept.
     spare: Option<PathBuf>,
 }
 
@@ -101,7 +100,7 @@ fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Frees the name `path` and returns the recording that was renamed for that.
+/// Frees the name `path` and returns the recording that was renamed for that; `None` if nothing was renamed.
 ///
 /// # Errors
 /// Fails if a file in the way does not belong to a recorder, or cannot be renamed.
@@ -190,8 +189,8 @@ fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> 
             return Some(true);
         }
         if used == 0 {
-            // Reading ends at a record that is damaged or cut off. A short rest is taken as the cut-off last record; a
-            // longer rest may have samples.
+            // Reading ends at a record that is damaged or cut off. A short rest counts as the cut-off last record. A longer rest
+            // may have samples.
             return (end - at < PART_BYTES.min(1 << 16)).then_some(false);
         }
         at += used;

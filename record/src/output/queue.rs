@@ -21,7 +21,7 @@ const POOL_BYTES: usize = 16 << 20;
 const FREE_MAX: usize = 8;
 /// Limit on the bytes that wait. Above it compression counts as behind, and records are written uncompressed.
 const BEHIND_BYTES: usize = POOL_BYTES / 4;
-/// Messages of sources that may wait; beyond that the sender waits.
+/// Limit on queued messages of sources. At the limit, the next sender waits.
 const MESSAGES_MAX: usize = 64;
 
 /// Message to the output thread.
@@ -37,11 +37,12 @@ pub(crate) enum Message {
     States(Vec<u8>),
     /// Frames of the journal.
     Journal(Vec<u8>),
-    /// The state before the recording has been sent: from here on a FINISHED_ROUND record follows each pass over the
-    /// rings that found records. Readers sort the records of each round by time, so a round that ends earlier would
-    /// make the rest of that state late.
+    /// All records about the time before the recording have been sent. From here on a FINISHED_ROUND record follows each
+    /// pass over the rings that found records. Readers sort the records of each round by time, so records about the time
+    /// before must not follow the end of a round.
     BeginRounds,
-    /// All rings were read. FINISHED_ROUND follows in any case if `is_asked_for`, else only if the round has records.
+    /// All rings were read. FINISHED_ROUND follows if `is_asked_for`; otherwise only after `BeginRounds`, and if the round has
+    /// records.
     Round { is_asked_for: bool },
     /// The file ends here, and another file begins. Its rounds begin at its own `BeginRounds`.
     Next(Box<Next>),
@@ -149,7 +150,7 @@ impl Queue {
         self.put(self.shared.state(), message, false)
     }
 
-    /// Ends a round if records were sent in the round.
+    /// Ends a round if a message was sent since the last round ended.
     ///
     /// # Errors
     /// Fails if the output has ended.

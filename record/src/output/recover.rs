@@ -56,10 +56,10 @@ impl fmt::Display for Recovered {
     }
 }
 
-/// Completes a recording that lacks only its end, in place: all records are intact up to the last one, of which a part
-/// may be missing. The new header covers the whole records, and the data of the journal becomes feature sections. Whole
-/// records are never written again, and the journal is removed when its data is on the disk. The records are read
-/// through a buffer, because the file may be larger than the memory.
+/// Completes a recording that lacks only its end, in place: its records are intact, and only the last one may be cut off. The
+/// new header covers the whole records, which are not rewritten. The data of the journal becomes feature sections; the
+/// journal is removed when they are on the disk. The records are read through a buffer, because the file may be larger than
+/// the memory.
 ///
 /// # Errors
 /// Fails if the file cannot be read or written, or is not a recording.
@@ -83,7 +83,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]).with_check();
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
-    // A header with 0 bytes of records means a recording that was cut off.
+    // With 0 bytes of records, the new header would still mean a recording that was cut off.
     if !tally.is_intact() || data_bytes == 0 {
         return Ok(Recovered::Unproven);
     }
@@ -117,7 +117,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if tally.compressed > 0 && !(has_feature && tally.is_unpacked()) {
         return Ok(Recovered::Unproven);
     }
-    // A header without any section means a recording that was cut off.
+    // Without any section, the new header would still mean a recording that was cut off.
     let times = tally.times.or_else(|| sections.is_empty().then_some((0, 0)));
     sections.extend(times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);

@@ -42,7 +42,7 @@ pub(crate) struct Sink {
     packed: Vec<u8>,
 }
 
-/// Parts that only a file has, not a stream.
+/// Properties of a file that a stream does not have.
 #[derive(Debug)]
 struct Seekable {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Removes the file that the renamed older recording has replaced, because the new recording has begun.
+    /// Deletes the file that the renamed older recording replaced, because the new recording has begun.
     pub(crate) fn settle(&self) {
         self.moved.iter().for_each(Moved::settle);
     }
@@ -111,8 +111,8 @@ fn is_closed(descriptor: &impl AsFd) -> bool {
     is_null && rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
-/// Metadata of the file under a name. Links are followed, unless another user placed the link or its target in a
-/// directory that anyone may write to.
+/// Metadata of the file under a name; `None` if there is no file. Follows links, but fails for a link or a target that another
+/// user placed in a directory that anyone may write to.
 fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
     refuse_planted_target(path).map_err(|answer| Error::file(path, answer))?;
     Ok(fs::metadata(path).ok())
@@ -298,8 +298,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Compresses records from here on. Readers need the COMPRESSED feature section for that: for a file it is put into
-    /// the journal, for a stream it precedes the records.
+    /// Compresses records from here on. Readers need the COMPRESSED feature section to unpack them: a file has the section in
+    /// the journal, a stream has it before the records.
     ///
     /// # Errors
     /// Fails if there is not enough memory, or as [`Sink::append`] does.

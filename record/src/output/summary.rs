@@ -37,7 +37,7 @@ pub struct Summary {
     pub cpu_time: Duration,
     /// CPU time that run statistics of this recording cost other tasks; `None` if unknown.
     pub statistics_time: Option<Duration>,
-    /// CPU time of run statistics as a fraction (0 to 1) of the time of all CPUs.
+    /// CPU time of run statistics as a fraction (0 to 1) of the time of all CPUs; `None` if unknown.
     pub statistics_part: Option<f64>,
     /// Exit status of the command, if the command ran to its end.
     pub command: Option<ExitStatus>,

@@ -132,7 +132,7 @@ impl Written {
         if bytes != self.synced_bytes.swap(bytes, Ordering::Relaxed) {
             self.recording.sync_data()?;
         }
-        // A recording without a journal still keeps its records if it is cut off.
+        // An error is ignored: a recording that is cut off keeps its records even without a journal.
         let _ = self.journal.as_ref().map(File::sync_data);
         if !self.has_synced_names.swap(true, Ordering::Relaxed) {
             sync_directory(&self.path)?;

@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     addresses: Addresses,
     /// User code that samples hit, if names of user functions are wanted.
     user_hits: Option<UserHits>,
-    /// `None` once a COMPRESSED record did not continue the stream.
+    /// `None` after a COMPRESSED record that could not be unpacked.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
     /// True if all records so far are intact; `None` if records are not checked.
@@ -110,8 +110,7 @@ impl Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
-    /// Creates the tally of the next file, without counts. It keeps the list of forked processes, because these still
-    /// run.
+    /// Creates the tally of the next file, without counts. The new tally keeps the forked processes that have not ended.
     pub(super) fn successor(&self) -> Tally {
         Tally {
             processes: self.processes.clone(),
@@ -238,7 +237,7 @@ impl Tally {
         let Some(mut unpacker) = self.unpacker.take() else { return };
         let mut unpacked = std::mem::take(&mut self.unpacked);
         if unpacker.unpack(slice, &mut unpacked).is_ok() {
-            // While the unpacker is taken, a COMPRESSED record inside another is skipped.
+            // A COMPRESSED record inside another COMPRESSED record is skipped: `unpacker` is `None` meanwhile.
             self.add(&unpacked);
             self.unpacker = Some(unpacker);
         }

@@ -59,10 +59,11 @@ struct Progress {
 struct Writer {
     sink: Sink,
     progress: Arc<Progress>,
+    /// True after [`Message::BeginRounds`].
     has_rounds: bool,
-    /// Records were written since the last round ended.
+    /// True if records were written since the last round ended.
     is_in_round: bool,
-    /// Records were written since the last checkpoint.
+    /// True if records were written since the last checkpoint.
     is_ahead: bool,
     checkpoint: Instant,
 }
@@ -207,7 +208,7 @@ impl Writer {
         let mut tally = self.progress.tally();
         let next = tally.successor();
         let tally = std::mem::replace(&mut *tally, next);
-        // The receiver is dropped if the recording is abandoned.
+        // Sending fails only if the recording is abandoned.
         drop(closed.send(Closed { sink, tally, account }));
     }
 }

@@ -3,8 +3,8 @@
 //! If several events of one CPU receive KSYMBOL or BPF_EVENT records, the kernel adds the trailer size of each event to
 //! the record size for the next event and does not subtract it again (`perf_event_ksymbol_output`,
 //! `perf_event_bpf_output`; other record types are handled correctly). The record then holds its payload, its trailer,
-//! and old bytes of the ring: a reader that takes the trailer from the end of the record reads those old bytes. Any
-//! other recorder on the machine triggers this.
+//! and old bytes of the ring: a reader that takes the trailer from the end of the record reads the old bytes. Any other
+//! recorder on the machine triggers this.
 
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 

@@ -10,7 +10,7 @@ use bprec_format::records::{Mmap2, Mmap2File, Task};
 
 /// Slots of the filter for repeated addresses: hot code repeats.
 const RECENT_SLOTS: usize = 1 << 13;
-/// Number of counters of changes to mappings (`epochs`). Processes share these counters by pid.
+/// Number of counters in `epochs`. Processes with the same pid modulo this number share a counter.
 const EPOCHS: usize = 1 << 10;
 /// Rounds that a sample waits for its mapping.
 const ROUNDS_MAX: u8 = 5;
@@ -30,14 +30,14 @@ const FILES_MAX: usize = 1 << 15;
 const PLACES_MAX: usize = 1 << 18;
 /// Limit on the processes that are remembered per mapped file.
 const MAPPERS_MAX: usize = 8;
-/// File number of mappings that are not of a file.
+/// File index of mappings without a file.
 const NO_FILE: u32 = u32::MAX;
 
 /// Locations in mapped files that samples hit.
 #[derive(Debug)]
 pub(crate) struct UserHits {
     recent: Vec<(u64, u32, u32)>,
-    /// Number of changes to mappings, counted by pid modulo `EPOCHS`.
+    /// Counters of changes to mappings, by pid modulo `EPOCHS`.
     epochs: Vec<u32>,
     waiting: Vec<Hit>,
     spaces: HashMap<u32, Space>,
@@ -51,7 +51,7 @@ pub(crate) struct UserHits {
 /// Data that was left out because of the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LeftOut {
-    /// Samples hit too many addresses, files or processes.
+    /// True if samples hit too many addresses, files or processes.
     hits: bool,
     /// Number of mappings that were forgotten before a sample hit them.
     maps: u64,
@@ -306,8 +306,9 @@ impl UserHits {
 }
 
 impl Space {
-    /// Forgets half of the mappings. Kept longest are mappings that samples hit, then the first mapping of each file,
-    /// which is that of the executable or a library. Returns the number of forgotten file mappings that no sample hit.
+    /// Forgets half of the mappings, in this order: mappings of no file, further mappings of a file, the first mapping of
+    /// each file (the executable or a library), mappings that samples hit. Returns the number of forgotten file mappings
+    /// that no sample hit.
     fn forget_some(&mut self) -> u64 {
         let mut files = HashSet::new();
         let mut ranked: Vec<(bool, bool, bool, usize)> = Vec::with_capacity(self.maps.len());
@@ -417,7 +418,7 @@ mod tests {
         assert!(left_out.text().is_some_and(|text| text.contains("keeps 4096 executable mappings of a process")));
     }
 
-    /// Processes that ended long ago are forgotten, unless they have living children.
+    /// Processes that ended long ago are forgotten if they have no living children.
     #[test]
     fn what_ended_is_forgotten() {
         let mut hits = UserHits::default();

@@ -8,8 +8,9 @@
 //! ends with FINISHED_ROUND): a record may be older than records of the round before its own, but not older than
 //! records of earlier rounds. The recorder therefore writes one FINISHED_ROUND per interval, after the samples.
 //!
-//! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all others have released it,
-//! and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the same addresses.
+//! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all other holders have
+//! released the program, and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the
+//! same addresses.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -284,7 +285,7 @@ fn refused(error: bprec_bpf::Error) -> Error {
     Error::Other(format!("--aggregate: {error}"))
 }
 
-/// Returns the id of the event on a CPU, or the id on the first CPU if that CPU has none.
+/// Returns the id of the event on a CPU, or the id on the first CPU if the event has none on that CPU.
 fn id_on(ids: &[(u32, u64)], cpu: u32) -> u64 {
     let found = ids.binary_search_by_key(&cpu, |(cpu, _)| *cpu).unwrap_or(0);
     ids.get(found).map_or(0, |(_, id)| *id)

@@ -11,9 +11,10 @@ use crate::{Result, sys};
 /// longer.
 const JITTER_NS: u64 = 10_000_000;
 
-/// Offset of the two clocks that the recording holds.
+/// Source of the offset between the two clocks.
 #[derive(Debug)]
 pub(crate) struct BootTimeOffset {
+    /// Offset that was last recorded.
     said_ns: i64,
 }
 
@@ -23,7 +24,7 @@ impl BootTimeOffset {
         BootTimeOffset { said_ns: sys::to_boottime_ns() }
     }
 
-    /// Compares the offset with the one last recorded. Returns true if it has changed and must be recorded again.
+    /// Returns true if the offset differs by more than [`JITTER_NS`] from the offset last recorded, and remembers the new offset then.
     fn is_news(&mut self, to_boottime_ns: i64) -> bool {
         let is_news = self.said_ns.abs_diff(to_boottime_ns) > JITTER_NS;
         if is_news {

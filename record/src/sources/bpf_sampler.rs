@@ -15,7 +15,7 @@ use super::{Context, Event, Source, Tick};
 use crate::events::{Binding, CpuThreadTargets, EventFd, OpenEvents, ReopenedCpu, Sampler, everywhere, sampling};
 use crate::{Error, Level, Options, Result, Target, sys};
 
-/// Options of `--bpf-sampler`.
+/// Fields of the samples of `--bpf-sampler`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplerFields {
     parts: Parts,
@@ -238,7 +238,7 @@ impl BpfSampler {
         }
     }
 
-    /// Opens the events of a CPU that came online again.
+    /// Opens the events again on a CPU that came online.
     fn reopen(&mut self, reopened: &ReopenedCpu) -> Result<()> {
         reopened.fds.iter().try_for_each(|(_, event_fd)| self.set_output(event_fd))?;
         let Some(targets) = self.targets.as_ref().filter(|targets| !targets.binding.tasks) else { return Ok(()) };
@@ -279,7 +279,7 @@ impl Source for BpfSampler {
         if is_on {
             return self.enable(|_| true);
         }
-        // If the kernel cannot disable an event, closing its descriptor ends it.
+        // An event that cannot be disabled ends when its descriptor is closed.
         self.sources.iter().for_each(|source| drop(sys::disable(source.fd.as_fd())));
         Ok(())
     }

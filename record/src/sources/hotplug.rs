@@ -27,7 +27,7 @@ pub(crate) struct Hotplug {
     /// CPUs that have sampling events while they are online; empty if the events belong to tasks, because such events survive when a CPU goes
     /// offline.
     sampled: Vec<u32>,
-    /// True if a CPU that was offline at the start is to be sampled, too.
+    /// True if CPUs that were offline at the start are sampled, too: each from the first file that begins while the CPU is online.
     samples_new: bool,
     /// Kernel notifications of CPUs that go offline, also between two checks; `None` if the kernel provides none.
     gone: Option<OfflineCpus>,
@@ -72,8 +72,8 @@ impl Hotplug {
         }
     }
 
-    /// Reports the CPUs that went offline or came online since the last check, and opens the events of those that are
-    /// online again. After a suspend these are all CPUs: the kernel does not notify of CPUs that it takes offline for
+    /// Reports the CPUs that went offline or came online since the last check, and opens the events of CPUs that are online
+    /// again. After a suspend, all CPUs count as changed: the kernel sends no notification of CPUs that it takes offline for
     /// the suspend.
     fn look(&mut self, was_suspended: bool, context: &mut Context<'_>) -> Result<()> {
         // Read before the list of online CPUs, so that a CPU in both has come back.
@@ -130,7 +130,7 @@ impl Hotplug {
         self.not_sampled.iter().find(|state| state.cpu == cpu)
     }
 
-    /// Writes that a CPU is not sampled.
+    /// Writes the state that a CPU is not sampled, and remembers the state.
     fn miss(&mut self, state: CpuNotSampled, context: &mut Context<'_>) -> Result<()> {
         self.not_sampled.push(state);
         context.out.state(State::CpuNotSampled(state))
@@ -176,7 +176,7 @@ impl Hotplug {
     }
 }
 
-/// Returns the CPUs that changed between two checks, from the CPUs online `before`, the CPUs `online` now, and the CPUs that were offline in between.
+/// Returns the CPUs that changed between two checks. `before` were online at the first check, `online` at the second; `gone` were offline in between.
 fn changes(before: &[u32], online: &[u32], gone: &BTreeSet<u32>) -> Changes {
     Changes {
         went: before.iter().filter(|cpu| !online.contains(cpu) || gone.contains(cpu)).copied().collect(),

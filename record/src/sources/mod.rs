@@ -101,15 +101,16 @@ pub(crate) struct Context<'a> {
     pub(crate) notify: fn(Level, &str),
 }
 
-/// Refuses an option whose BPF program reads process ids, if they differ from the ids in records. They differ outside the initial pid namespace.
+/// Refuses an option outside of the initial pid namespace: there, the process ids that the option's BPF program reads differ from the ids in
+/// records. `what` begins the message.
 ///
 /// # Errors
-/// Fails in another pid namespace than the initial one.
+/// Fails outside of the initial pid namespace.
 pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
     match bprec_host::is_initial_pid_namespace() {
         Some(false) => Err(Error::Other(format!(
-            "{what} process ids of the initial pid namespace, but bprec runs in another one; run bprec in the initial one \
-             (start the container with --pid=host)"
+            "{what} process ids of the initial pid namespace, but bprec runs in another pid namespace; run bprec in the \
+             initial pid namespace (start the container with --pid=host)"
         ))),
         _ => Ok(()),
     }

@@ -27,7 +27,7 @@ pub(crate) struct Outbox {
     pub(crate) addresses: Vec<u64>,
     /// Facts from sources for the closing line of the recorder.
     pub(crate) summary: Summary,
-    /// States held back: until the first state of a file, which holds the start of sampling, or until a count collects them.
+    /// States that wait for the first state of a file (the session), or for a count to collect them. `None` if states are sent at once.
     waiting: Option<Vec<State>>,
     /// Connection to the output thread; `None` if the recorder writes no output.
     sender: Option<Sender>,

@@ -12,7 +12,7 @@ use crate::Result;
 /// Number of containers that fit into one state in any case: each of the five names has fewer than 256 bytes.
 const CONTAINERS_IN_STATE: usize = PAYLOAD_MAX_BYTES / (5 * 258);
 
-/// Containers whose names are in the current file.
+/// Containers with names in the current file.
 #[derive(Debug, Default)]
 pub(crate) struct PodNames {
     written: BTreeSet<PodContainer>,

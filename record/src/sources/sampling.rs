@@ -55,7 +55,7 @@ impl Source for Sampling {
         Ok(())
     }
 
-    /// Enables the events of CPUs that came back.
+    /// Enables the events of CPUs that came online again.
     fn tick(&mut self, _tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         for event in context.events.iter().filter(|_| self.is_on) {
             if let Event::CpuReopened(reopened) = event {
@@ -74,7 +74,7 @@ impl Source for Sampling {
         Ok(())
     }
 
-    /// Writes a LOST_SAMPLES record for each event and CPU that lost samples since the file began, and the same numbers as a state.
+    /// Writes a LOST_SAMPLES record for each event and CPU that lost samples since the file began, and a state with the same counts.
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if !self.counts_losses {
             return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));

@@ -59,11 +59,11 @@ impl UserObjects {
         Ok(UserObjects { objects, ..UserObjects::default() })
     }
 
-    /// Opens for every program one event like each of `samplers`, with complete call chains. Opens also, on each CPU, one output event
-    /// for every perf event array that programs write to. The new events follow the existing events in `opened`.
+    /// Opens for every program one event like each of `samplers`, except tracepoints, with complete call chains. Opens also, on each CPU,
+    /// one output event for every perf event array that programs write to. The new events follow the existing events in `opened`.
     ///
     /// # Errors
-    /// Fails if an event cannot be opened, or if the kernel refuses to attach its program.
+    /// Fails if all `samplers` are tracepoints, if an event cannot be opened, or if the kernel refuses to attach its program.
     pub(crate) fn open(
         &mut self,
         opened: &mut OpenEvents,

@@ -23,7 +23,7 @@ struct KernelText {
     end: u64,
 }
 
-/// Appends the maps of the kernel and its modules. If they are missing, returns the reason: without them, samples in
+/// Appends the maps of the kernel and its modules. Returns the reason if the kernel's map is missing: without it, samples in
 /// the kernel cannot be symbolised.
 pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String> {
     match KernelText::find() {
@@ -79,8 +79,8 @@ impl KernelText {
     }
 }
 
-/// Returns why addresses read as zero. The kernel shows them with CAP_SYSLOG, or to users who may profile the kernel, unless
-/// `kptr_restrict` is 2.
+/// Reason why kernel addresses read as zero. `kptr_restrict` 2 hides addresses from everyone, 1 from users without CAP_SYSLOG, and 0 only
+/// from users without CAP_SYSLOG who may not profile the kernel.
 fn why_hidden() -> String {
     let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     let (what, limit) = match restricted.trim() {

@@ -1,5 +1,5 @@
-//! Records of tasks, maps and programs from before the recording, as the kernel would have written them. All carry a trailer
-//! of zeros, so their timestamp 0 sorts before all other records.
+//! Records of tasks, maps and programs from before the recording, as the kernel would have written them. All these records
+//! carry a trailer of zeros, so their timestamp 0 sorts before all other records.
 //!
 //! The data is read once, from `/proc` and `/sys`, and appended to a buffer of the caller. Objects that vanish meanwhile
 //! are left out: a task that has ended gets no samples.

@@ -23,7 +23,7 @@ const COMM_BYTES: usize = 15;
 const ANONYMOUS: &[u8] = b"//anon";
 
 /// Passes FORK, COMM and MMAP2 records of live tasks to `take`, process by process: of all processes, or of `processes` only (then
-/// without FORK, because the parents may be unknown). Maps are those of executable code, with build ids of the files.
+/// without FORK, because the parents may be unknown). Only executable mappings have MMAP2 records, with build ids of the files.
 ///
 /// # Errors
 /// Fails if `take` fails.
@@ -51,7 +51,7 @@ pub(crate) fn each_process(
     Ok(())
 }
 
-/// True if there are mappings among the records of a process.
+/// Returns true if the records of a process include a mapping.
 pub(crate) fn has_mappings(records: &[u8]) -> bool {
     Records::new(records, 0, Endian::NATIVE).map_while(Result::ok).any(|record| record.kind == RecordType::MMAP2)
 }

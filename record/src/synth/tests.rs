@@ -1,4 +1,4 @@
-//! Compares the records with those that perf synthesizes at the same moment, and with other output of the kernel.
+//! Compares the records with perf's synthesized records of the same moment, and with other output of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -33,7 +33,7 @@ const ABOVE_32_BITS: u64 = 1 << 32;
 /// Looks up functions, one file of a recording after the other.
 #[derive(Debug, Default)]
 pub(crate) struct UserFunctions {
-    /// Thread that was still reading a file when its time was over.
+    /// Thread that was still reading a file when the time limit was over.
     stuck: Option<JoinHandle<()>>,
 }
 
@@ -161,8 +161,8 @@ fn open(hits: &FileHits, clocks: &Clocks) -> Option<(Elf<File>, PathBuf)> {
     })
 }
 
-/// Returns the file if it is the mapped one and unchanged. A file opened through its mapping has the same inode even if it was deleted or is on
-/// an overlay, so its device and change time are not compared.
+/// Returns the file if it is the mapped file and unchanged. A file opened through its mapping has the same inode even if the file was deleted or
+/// is on an overlay, so its device and change time are not compared.
 fn checked(file: File, hits: &FileHits, clocks: &Clocks, is_mapping: bool) -> Option<Elf<File>> {
     let about = file.metadata().ok()?;
     match hits.file {

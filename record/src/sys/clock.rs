@@ -1,4 +1,4 @@
-//! Clocks.
+//! Clocks of the recording, of the wall time and of CPU time.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-/// The number of `CLOCK_MONOTONIC`, the clock of a recording.
+/// Id of the clock of a recording.
 pub(crate) const CLOCK_MONOTONIC: i32 = ClockId::Monotonic as i32;
 
-/// Number of readings of a pair of clocks; the pair with the shortest time between its readings is used.
+/// Attempts to read two clocks at the same moment; the quickest attempt counts.
 const CLOCK_READINGS: usize = 4;
 
 /// Reads the clock of a recording. BPF programs read the same clock.
@@ -22,7 +22,8 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
-/// Returns CLOCK_BOOTTIME, the clock of `bpf_prog_info.load_time`, minus the recording's clock, which stops while the machine is suspended.
+/// Returns CLOCK_BOOTTIME, the clock of `bpf_prog_info.load_time`, minus CLOCK_MONOTONIC, the clock of the recording. The difference grows
+/// while the machine is suspended.
 pub(crate) fn to_boottime_ns() -> i64 {
     // An interruption between the readings of the two clocks would increase the offset, so the quickest of some readings counts.
     let readings = (0..CLOCK_READINGS).map(|_| {
@@ -33,7 +34,7 @@ pub(crate) fn to_boottime_ns() -> i64 {
     readings.min().map_or(0, |(_, offset_ns)| offset_ns)
 }
 
-/// Wall time.
+/// Wall time, ns since 1970.
 pub(crate) fn realtime_unix_ns() -> u64 {
     ns(clock_gettime(ClockId::Realtime))
 }
@@ -51,7 +52,7 @@ fn ns(time: Timespec) -> u64 {
 pub(crate) fn file_timestamp(unix_ns: u64) -> String {
     let seconds = (unix_ns / 1_000_000_000).cast_signed();
     let mut local = MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are to locals; a `tm` of zeros, which stays when the call fails, is a value.
+    // SAFETY: both pointers are to locals. If the call fails, the `tm` is all zeros, a valid value.
     let local = unsafe {
         libc::localtime_r(&raw const seconds, local.as_mut_ptr());
         local.assume_init()

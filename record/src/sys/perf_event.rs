@@ -39,8 +39,8 @@ pub(crate) fn open_counter_at(
     let cgroup = if of_cgroup { perf::bindings::PERF_FLAG_PID_CGROUP } else { 0 };
     let flags = libc::c_ulong::from(perf::bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
     let group = leader.map_or(-1, |leader| leader.as_raw_fd());
-    // SAFETY: the kernel reads `size` bytes of the attr (in its second word, at most ATTR_SIZE_MAX) and, on E2BIG, writes
-    // its own size into that word; the block is initialised, of that length, and borrowed exclusively for the call.
+    // SAFETY: the kernel reads as many bytes as the attr's second word says: at most ATTR_SIZE_MAX, the length of the block. On
+    // E2BIG the kernel writes its own size into that word. The block is initialised and borrowed exclusively for the call.
     let fd = unsafe { perf::perf_event_open((&raw mut block).cast(), pid, cpu, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -49,7 +49,7 @@ pub(crate) fn open_counter_at(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the size of `struct perf_event_attr` in this kernel, bytes.
+/// Returns the size of `struct perf_event_attr` in this kernel, bytes; `None` if the kernel does not report it.
 pub(crate) fn kernel_attr_bytes() -> Option<usize> {
     let mut block = AttrBytes([0; ATTR_SIZE_MAX]);
     // The size is larger than a page: the kernel refuses the attr with E2BIG and writes its own size into it.
@@ -93,8 +93,8 @@ pub(crate) fn event_id(event: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Reads the counter of an event with no read format other than `PERF_FORMAT_LOST`: its value, and the number of lost records if the kernel
-/// counts them.
+/// Reads the value of an event's counter, and the number of its lost records if the event's read format is `PERF_FORMAT_LOST`. The event must
+/// have no other read format.
 pub(crate) fn read_counter(event: BorrowedFd<'_>) -> io::Result<(u64, Option<u64>)> {
     let mut values = [0u64; 2];
     // SAFETY: `values` is writable for the length given.

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::signals::{BLOCKED, set_disposition};
 
-/// Size from which the C library maps a block separately.
+/// Minimum size of a block that the C library maps separately.
 #[cfg(target_env = "gnu")]
 const LARGE_BLOCK_BYTES: libc::c_int = 256 << 10;
 
@@ -90,7 +90,8 @@ pub(crate) fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Requests priority over ordinary threads for this thread; returns true if the kernel granted it.
+/// Requests real-time priority for this thread, or else the largest CPU share of an ordinary thread. Returns true if the kernel
+/// granted one of them.
 pub(crate) fn become_urgent() -> bool {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call gets a pointer to a local; 0 means the calling thread.
@@ -141,7 +142,7 @@ pub(crate) fn children_usage() -> (Duration, Duration) {
 }
 
 fn rusage(of: libc::c_int) -> libc::rusage {
-    // SAFETY: rusage is plain data for which all zeros is a value, and the kernel writes one.
+    // SAFETY: rusage is plain data, so all zeros is a valid value; the kernel writes to a local.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(of, &raw mut usage);
@@ -153,10 +154,10 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
 }
 
-/// Returns free memory of this process to the kernel, where the C library does not do so itself.
+/// Returns free memory of this process to the kernel. glibc would keep it; with other C libraries the function does nothing.
 pub(crate) fn release_free_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointers, and other threads may go on allocating.
+    // SAFETY: the call takes no pointers, and other threads may keep allocating.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -166,7 +167,7 @@ pub(crate) fn release_free_memory() {
 /// are freed, and then keeps such blocks in the heap.
 pub(crate) fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointers; without effect, memory is only given back later.
+    // SAFETY: the call takes no pointers. If it fails, memory is only returned later.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     }
@@ -174,6 +175,6 @@ pub(crate) fn return_large_blocks() {
 
 /// Returns true if the process got more rights than its caller at exec: by file capabilities or set-user-ID.
 pub(crate) fn has_more_rights_than_caller() -> bool {
-    // SAFETY: it reads what the kernel has put into this process's memory before its start.
+    // SAFETY: the call reads a value that the kernel put into this process's memory before the process started.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(crate) struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
-    /// True if the parent process had SIGCHLD ignored; restored for the command and at the end.
+    /// True if this process started with SIGCHLD ignored. The command, and this process after the drop, ignore it again.
     ignores_children: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Asked {
     pub(crate) by_kernel: bool,
 }
 
-/// Signals that [`Signals`] blocks.
+/// Signals that [`Signals`] can block.
 pub(super) const BLOCKED: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR2];
 
 /// Signals that have arrived.
@@ -42,7 +42,7 @@ impl Signals {
     ///
     /// An ignored SIGHUP stays ignored, as under `nohup`; blocking would make it arrive. An ignored SIGINT does not
     /// stay ignored: shells without job control ignore it in background commands, and `kill -INT` is the usual way to
-    /// end a recording there. SIGUSR2 is unchanged unless `takes_user` is set.
+    /// end a recording there. SIGUSR2 is blocked only if `takes_user` is true.
     ///
     /// # Errors
     /// Fails if the kernel provides no descriptor for the signals.
@@ -82,7 +82,7 @@ impl Signals {
         }
     }
 
-    /// Returns true if the parent process had SIGCHLD ignored; the command starts with the same setting.
+    /// Returns true if this process started with SIGCHLD ignored; the command starts with the same setting.
     pub(crate) fn ignores_children(&self) -> bool {
         self.ignores_children
     }
@@ -127,7 +127,7 @@ impl Drop for Signals {
 
 fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: the kernel fills in the local, which is read only when it says that it did.
+    // SAFETY: the local is read only if the call succeeded: then the kernel has filled it in.
     unsafe {
         match libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) {
             0 => Ok(action.assume_init().sa_sigaction == libc::SIG_IGN),
@@ -146,6 +146,6 @@ pub fn survive_file_size_limit() {
 
 /// Makes the kernel ignore a signal, or take its default action. Async-signal-safe.
 pub(super) fn set_disposition(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // SAFETY: neither of the two dispositions is a function to be called.
+    // SAFETY: all callers pass SIG_IGN or SIG_DFL, never a function.
     unsafe { libc::signal(signal, disposition) };
 }

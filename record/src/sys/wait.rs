@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-/// A descriptor to wait for input on.
+/// Entry for [`poll`] that waits for input on `fd`.
 pub(crate) fn poll_in<'fd>(fd: &'fd impl AsFd) -> PollFd<'fd> {
     PollFd::new(fd, PollFlags::IN)
 }

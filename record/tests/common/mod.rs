@@ -77,8 +77,8 @@ pub fn check_share(what: &str, value: u64, plain: u64) {
 }
 
 /// Checks the time of tasks, in nanoseconds, against plain counters of the tasks. A slice of a shared counter begins
-/// slightly before and ends slightly after that of a plain counter, so it includes the task switch, which takes long on
-/// an emulated machine.
+/// slightly before and ends slightly after the slice of a plain counter. The shared slice therefore includes the task
+/// switch, which takes long on an emulated machine.
 #[track_caller]
 pub fn check_near(what: &str, value_ns: u64, plain_ns: u64, switches: u64) {
     let allowed_ns = plain_ns / 100 + switches * 200_000;

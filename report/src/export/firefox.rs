@@ -17,11 +17,11 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Number of the costliest programs and tasks, with tracks that are visible at first. The viewer lists all others.
+/// Limits on tracks that are visible at first: those of the costliest programs and tasks. The viewer lists the other tracks.
 const VISIBLE_PROGRAMS: usize = 12;
 const VISIBLE_TASKS: usize = 8;
 
-/// Limit on programs with a subcategory of their own: the format uses 16-bit numbers.
+/// Limit on programs with a subcategory of their own: the format numbers subcategories with 16 bits. Other programs have only the category BPF.
 const MAX_SUBCATEGORIES: usize = 1 << 15;
 
 pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
@@ -36,7 +36,7 @@ struct Writer<'p> {
     document: Document,
     bpf: CategoryHandle,
     start_ns: u64,
-    /// Frames for the viewer, in the order of the stacks' frames; `None` for frames of tasks, which are threads in the viewer.
+    /// Frames for the viewer, in the order of the stacks' frames; `None` for the frame of a task, because the viewer shows tasks as threads.
     frames: Vec<Option<FrameInfo>>,
 }
 
@@ -46,7 +46,7 @@ type InPrograms<'p> = FxHashMap<String, Vec<InProgram<'p>>>;
 /// A sample in a program.
 struct InProgram<'p> {
     sample: &'p StackSample,
-    /// Number of the stack's outermost frames that are outside of the program.
+    /// Count of the stack's outermost frames that precede the first frame of the program.
     outside: usize,
 }
 
@@ -92,7 +92,7 @@ impl<'p> Writer<'p> {
             };
             let started_at = self.since_start(thread.samples.first().map_or(0, |sample| sample.time_ns));
             let process = *processes.entry(thread.pid).or_insert_with(|| {
-                // Process name: that of the main thread, if sampled.
+                // The process has the name of its main thread. If the main thread has no samples, the name of this thread is used.
                 let mut threads = samples.threads.iter().filter(|other| other.pid == thread.pid);
                 let main = threads.find(|other| other.tid == thread.pid).and_then(|main| main.name.as_deref());
                 let name = main.map_or_else(|| name.clone(), |main| printable(main).into_owned());
@@ -264,7 +264,7 @@ impl<'p> Writer<'p> {
     }
 
     fn runs(&mut self, thread: ThreadHandle, rows: &[&CounterRow], label: &str) {
-        // Exact counts are used if no other source counted.
+        // Run statistics if the program has any, otherwise exact counts: the two sources count the same runs.
         let is_exact = !rows.iter().any(|row| row.source == CounterSource::Stats);
         let source = if is_exact { CounterSource::Exact } else { CounterSource::Stats };
         let [rate, time] = ["runs/s", "time/run"].map(|what| self.document.intern_string(&format!("{label} {what}")));

@@ -28,7 +28,7 @@ pub enum ExportFormat {
     Html,
     /// The Firefox Profiler's processed profile, gzipped: the only format with a time axis, loads and unloads, and runs.
     Firefox,
-    /// A `ProfilesData` message of OpenTelemetry's protocol, `v1development`: experimental, as the protocol is.
+    /// A `ProfilesData` message of OpenTelemetry's protocol, `v1development`. Experimental, like this version of the protocol.
     Otlp,
 }
 

@@ -1,4 +1,4 @@
-//! Counters of programs in the text format of Prometheus, which node_exporter's textfile collector reads.
+//! Counters of programs in the text format of Prometheus. The textfile collector of node_exporter reads this format.
 //!
 //! [Exposition formats](https://prometheus.io/docs/instrumenting/exposition_formats/), version 0.0.4.
 
@@ -12,12 +12,13 @@ use std::io::{self, Write};
 /// of loaded programs.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// By id and load time.
+    /// Counters of programs by id and load time.
     programs: BTreeMap<(u32, Option<u64>), ProgramMetrics>,
-    /// All samples, and those charged to BPF, of the first event.
+    /// All samples of the first event.
     samples: Count,
+    /// Samples of the first event charged to BPF programs.
     bpf: Count,
-    /// Samples lost since the start, by the recorder's last reading.
+    /// Samples of the first event lost since the recording began; `None` if unknown.
     lost: Option<u64>,
     unit: Unit,
     event: String,
@@ -27,7 +28,7 @@ pub struct Metrics {
     last_unix_ns: Option<u64>,
 }
 
-/// Counters of a program; a counter is `None` if it is unknown, and then its series is absent.
+/// Counters of a program. An unknown counter is `None`, and its series is not written.
 #[derive(Debug, Default)]
 struct ProgramMetrics {
     info: Vec<(&'static str, String)>,
@@ -169,7 +170,7 @@ impl ProgramMetrics {
     }
 }
 
-/// Adds to a counter, which exists from its first known value on.
+/// Adds `more` to a counter. The counter is `None` until its first known value.
 fn add(counter: &mut Option<u64>, more: Option<u64>) {
     if let Some(more) = more {
         *counter = Some(counter.unwrap_or(0).saturating_add(more));

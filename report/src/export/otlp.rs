@@ -1,11 +1,13 @@
 //! Profiles of the OpenTelemetry protocol, `v1development`: a `ProfilesData` message. Field numbers are those of the published format.
 //!
-//! Tables are shared by all profiles; the first entry of each is empty, and number 0 refers to it.
+//! Samples in a container have the container as their resource, all others the host. Tables are shared by all profiles; the first entry of each is
+//! empty, and number 0 refers to it.
 
 use crate::model::text::printable;
-use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Unit};
+use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Unit, Workload};
 use prost::Message;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::io::{self, Write};
@@ -26,7 +28,7 @@ struct ResourceProfiles {
     scope_profiles: Vec<ScopeProfiles>,
 }
 
-/// The machine.
+/// The machine, or a container on it.
 #[derive(Clone, PartialEq, Message)]
 struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -146,7 +148,7 @@ struct OtlpFunction {
     start_line: i64,
 }
 
-/// A trace that a sample belongs to. Recordings have no traces: the table has the empty entry alone.
+/// Link from a sample to a trace. Recordings have no traces, so the table has only the empty entry.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct OtlpLink {}
 
@@ -249,15 +251,20 @@ fn message(profile: &Profile) -> ProfilesData {
     let location_table = locations(stacks, &mut tables);
     let owners = owners(profile, &mut tables);
     let mut stack_table = vec![OtlpStack::default()];
-    let mut samples = Vec::new();
+    // Samples by container; those of the host come first.
+    let mut samples: BTreeMap<Option<u32>, Vec<(OtlpSample, Count)>> = BTreeMap::new();
     for stack in &stacks.stacks {
         let location_indices = stack.frames.iter().rev().map(|frame| *frame as i32 + 1).collect();
-        stack_table.push(OtlpStack { location_indices });
+        // The same call chain in several containers: stacks are sorted by their frames.
+        if stack_table.last().is_some_and(|last| last.location_indices != location_indices) {
+            stack_table.push(OtlpStack { location_indices });
+        }
         let mut attribute_indices: Vec<i32> =
             stacks.labels(stack).into_iter().map(|label| attribute_of(label, &mut tables)).collect();
         attribute_indices.extend(stacks.innermost_program(stack).and_then(|frame| owners[frame as usize]));
         let stack_index = number_of_last(&stack_table);
-        samples.push((OtlpSample { stack_index, attribute_indices, values: Vec::new() }, stack.count));
+        let sample = OtlpSample { stack_index, attribute_indices, values: Vec::new() };
+        samples.entry(stack.container).or_default().push((sample, stack.count));
     }
 
     let unit = match stacks.unit {
@@ -267,7 +274,7 @@ fn message(profile: &Profile) -> ProfilesData {
     let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let weights = tables.value_type(&stacks.event, unit);
     let counts = tables.value_type("samples", "count");
-    let profile_of = |sample_type, value: fn(&Count) -> u64| OtlpProfile {
+    let profile_of = |samples: &[(OtlpSample, Count)], sample_type, value: fn(&Count) -> u64| OtlpProfile {
         sample_type: Some(sample_type),
         samples: samples
             .iter()
@@ -278,13 +285,16 @@ fn message(profile: &Profile) -> ProfilesData {
         period_type: Some(weights),
         period: as_i64(stacks.mean_weight()),
     };
-    let profiles = vec![profile_of(weights, |count| count.weight), profile_of(counts, |count| count.samples)];
     let scope = Scope { name: "bprec".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let resource_profiles = samples.iter().map(|(container, samples)| {
+        let container = container.and_then(|at| profile.samples.containers.get(at as usize));
+        let by_weight = profile_of(samples, weights, |count| count.weight);
+        let by_samples = profile_of(samples, counts, |count| count.samples);
+        let scope_profiles = vec![ScopeProfiles { scope: Some(scope.clone()), profiles: vec![by_weight, by_samples] }];
+        ResourceProfiles { resource: Some(resource(recording, container)), scope_profiles }
+    });
     ProfilesData {
-        resource_profiles: vec![ResourceProfiles {
-            resource: Some(resource(recording)),
-            scope_profiles: vec![ScopeProfiles { scope: Some(scope), profiles }],
-        }],
+        resource_profiles: resource_profiles.collect(),
         dictionary: Some(Dictionary {
             mapping_table: tables.mappings.rows,
             location_table,
@@ -297,7 +307,7 @@ fn message(profile: &Profile) -> ProfilesData {
     }
 }
 
-/// Converts the frames, in their order, after the empty location.
+/// Returns the empty location, then one location per frame, in the order of the frames.
 fn locations(stacks: &Stacks, tables: &mut Tables) -> Vec<OtlpLocation> {
     let mut locations = vec![OtlpLocation::default()];
     for frame in &stacks.frames {
@@ -340,7 +350,7 @@ fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
     tables.attribute(key, value)
 }
 
-/// Returns for each frame the number of the attribute with the holders of its program; `None` without a program or holders.
+/// Returns for each frame the number of the attribute with the holders of its program; `None` if the frame has no program, or no process holds it.
 fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     let programs = profile.report.programs.iter();
     let holders: FxHashMap<String, String> =
@@ -353,17 +363,40 @@ fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     attributes.collect()
 }
 
-fn resource(recording: &Recording) -> Resource {
-    let known = [
+/// Returns the host as a resource, with the container if there is one, under the names of the semantic conventions.
+fn resource(recording: &Recording, container: Option<&Workload>) -> Resource {
+    let host = [
         ("host.name", recording.hostname.as_deref()),
         ("host.arch", recording.arch.as_deref()),
         ("host.cpu.model.name", recording.cpu_model.as_deref()),
         ("os.type", Some("linux")),
         ("os.version", recording.os_release.as_deref()),
     ];
-    let attributes = known.into_iter().filter_map(|(key, text)| {
+    let known = host.into_iter().chain(container.map(container_attributes).into_iter().flatten());
+    let attributes = known.filter_map(|(key, text)| {
         let value = AnyValue::text(text?);
         Some(ResourceAttribute { key: key.to_owned(), value })
     });
     Resource { attributes: attributes.collect() }
+}
+
+/// Runtimes that name the cgroups of containers by their names; others name them by ids.
+const RUNTIMES_WITH_NAMES: [&str; 3] = ["lxc", "nspawn", "machine"];
+/// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter.
+const POD_UID_DIGITS: usize = 32;
+
+fn container_attributes(container: &Workload) -> [(&'static str, Option<&str>); 7] {
+    let runtime = container.runtime.as_deref();
+    let is_named = runtime.is_some_and(|runtime| RUNTIMES_WITH_NAMES.contains(&runtime));
+    let (namespace, pod) = container.pod_name.as_deref().and_then(|name| name.split_once('/')).unzip();
+    [
+        ("container.id", container.id.as_deref().filter(|_| !is_named)),
+        ("container.name", container.id.as_deref().filter(|_| is_named)),
+        // The path does not name every runtime.
+        ("container.runtime.name", runtime.filter(|runtime| *runtime != "container")),
+        ("k8s.namespace.name", namespace),
+        ("k8s.pod.name", pod),
+        ("k8s.pod.uid", container.pod.as_deref().filter(|pod| pod.len() >= POD_UID_DIGITS)),
+        ("k8s.container.name", container.container_name.as_deref()),
+    ]
 }

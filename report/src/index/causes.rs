@@ -14,13 +14,13 @@ pub(crate) enum BpfCause {
     PerfBufferWakeup,
     /// Handles a user probe: the trap, the single step, the return.
     UserProbe,
-    /// Handles an exception of user mode, which may be a user probe, if no kernel frame is further out.
+    /// Handles an exception of user mode, possibly a user probe. Counts only if no kernel frame is further out.
     UserException,
     /// Leads from a kernel probe to its programs.
     KernelProbe,
-    /// Leads from a tracepoint to its programs, if the function is the leaf.
+    /// Leads from a tracepoint to its programs. Counts only if the function is the leaf.
     Tracepoint,
-    /// Leads from a system call to the programs on its tracepoints, if the function is the leaf.
+    /// Leads from a system call to the programs on its tracepoints. Counts only if the function is the leaf.
     SystemCall,
     /// Frees maps, programs or map elements after a grace period.
     Free,

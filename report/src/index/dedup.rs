@@ -1,9 +1,9 @@
-//! Side-band records, each kept once: a stream may repeat them for days, and memory must not grow with that.
+//! Side-band records, each kept once: a stream may repeat its records for days, and the repetitions must not take memory.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Log of distinct entries, in order. It holds less than twice as many entries as there are distinct ones, plus a constant.
+/// Log of distinct entries, in order. Holds at most twice the distinct entries, plus a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
     entries: Vec<T>,
@@ -14,7 +14,7 @@ pub(crate) struct DedupLog<T> {
     undated_about: fn(&T) -> Option<u64>,
 }
 
-/// Number of entries below which repetitions are not worth removing.
+/// Count of entries below which no repetitions are removed.
 const MIN_ENTRIES: usize = 1 << 14;
 
 impl<T> Default for DedupLog<T> {
@@ -50,7 +50,7 @@ impl<T: Eq + Hash> DedupLog<T> {
         self.entries.retain(|_| new.next() == Some(true));
     }
 
-    /// Number of kept entries.
+    /// Number of entries, with the repetitions that are not removed yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

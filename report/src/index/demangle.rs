@@ -19,7 +19,7 @@ pub(crate) fn demangled(name: &[u8]) -> Cow<'_, [u8]> {
     rust(name).or_else(|| cpp(name)).map_or(Cow::Borrowed(name), |text| Cow::Owned(text.into_bytes()))
 }
 
-/// Returns the name of a function of a file, demangled unless the options say otherwise.
+/// Returns the name of a function of a file: as it is with `keep_mangled`, otherwise demangled.
 pub(crate) fn function_name(name: &[u8], options: &Options) -> String {
     let name = if options.keep_mangled { name.into() } else { demangled(name) };
     String::from_utf8_lossy(&name).into_owned()

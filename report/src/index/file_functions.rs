@@ -1,4 +1,4 @@
-//! Functions of files in user space, which the recorder looked up.
+//! Functions of user-space files, from the recorder's lookups.
 
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@ use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
-/// Longest time between the end of a file and the start of the next file that is not taken for a gap: files of one recording follow each other at
-/// once. The first limit is for files with states. The second is for files without states, whose ends are known only from samples.
+/// Longest time from the end of a file to the start of the next file that does not count as a gap: files of one recording follow each other at once.
+/// The first limit is for files with states. The second is for other files: their ends are known only from samples.
 const CONTIGUOUS_NS: u64 = 100_000_000;
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 
-/// Largest difference of two boot times by the wall clock that counts as the same boot: the clock may have been set meanwhile.
+/// Up to this difference, two boot times by the wall clock count as the same boot: the clock may have been set between the two files.
 const CLOCK_SET_NS: u128 = 60_000_000_000;
 
 /// Time span of a file.
@@ -77,7 +77,7 @@ impl FileAccounts {
         &mut self.spans[file]
     }
 
-    /// Ends a file that is followed by another file: moves its accounts from `states` into the sum.
+    /// Ends the current file: moves its accounts from `states` into the sum.
     pub(super) fn end_file(&mut self, states: &mut States, aggregations: &mut BTreeMap<usize, Aggregation>) {
         let file = self.spans.iter().rposition(|span| span.start_ns.is_some() && span.end_ns.is_none());
         if let Some(file) = file {

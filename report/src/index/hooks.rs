@@ -55,7 +55,8 @@ pub(crate) struct Hooks {
     any: AnyHooks,
 }
 
-/// Hooks that represent all hooks of a kind, with the programs on any of them: code between a hook and its programs may not identify the hook.
+/// Hooks that stand for all hooks of a kind, with the programs of all these hooks. For code between a hook and its programs that does not identify
+/// the hook.
 #[derive(Debug, Default)]
 struct AnyHooks {
     user_probe: u32,
@@ -113,8 +114,8 @@ impl Hooks {
         Err(last.map(|(_, hook)| hook))
     }
 
-    /// Narrows the hook of all uprobes to the uprobes at the offset of `user_ip` in its page. Returns other hooks unchanged, and `None` if no
-    /// program's uprobe is there.
+    /// Narrows the hook of all uprobes to the uprobes at the offset of `user_ip` in its page; `None` if no program's uprobe is there. Returns `hook`
+    /// unchanged if it is another hook or if `user_ip` is unknown.
     pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
         match user_ip.filter(|_| self.uprobe == Some(hook)) {
             Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
@@ -127,8 +128,8 @@ impl Hooks {
         self.images.get(image as usize).copied()
     }
 
-    /// Returns the hook of a trace event that a call chain leads to, if a program was attached to it at the time: the kernel also makes events
-    /// without programs, for perf.
+    /// Returns the hook of the trace event that a call chain identifies. `None` if no program was attached to the hook at the time: the kernel also
+    /// makes events for perf alone.
     pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
@@ -175,7 +176,7 @@ impl Hooks {
         self.runners.groups()
     }
 
-    /// Returns true if hooks had more programs than are kept.
+    /// Returns true if hooks had more programs than the limits allow: the programs of some hooks are then unknown.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.runners.is_incomplete()
     }
@@ -200,7 +201,7 @@ struct Builder<'a> {
 /// Definition of a set of strangers: programs with unknown attach points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
-    /// Strangers of these types and strangers of unknown type, except programs that count other programs.
+    /// Strangers of these types or of unknown type, without programs that count other programs.
     OfTypes(&'static [ProgType]),
     /// Strangers of unknown type, and programs of `tracing_multi` links that may be on a function. With `with_counting`, programs that count other
     /// programs are included.
@@ -268,7 +269,7 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// Returns true for a program that the recorder attaches to count other programs: such a program is on no other hook.
+    /// Returns true for a program without an info that the recorder loaded: it counts another program and is on no other hook.
     fn counts_others(&self, program: u32) -> bool {
         let program = &self.programs[program as usize];
         let recorder = self.states.recorder_pid();
@@ -387,7 +388,7 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // Events of a class share its functions, except events with functions of their own name.
+        // Events of a class share the functions of the class. An event with functions of its own name does not use them.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {

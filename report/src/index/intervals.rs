@@ -19,7 +19,7 @@ impl<T> Intervals<T> {
         Intervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
     }
 
-    /// Returns the number of the interval that contains an address, in the order of starts.
+    /// Returns the interval that contains an address, as its number in the order of starts.
     #[inline]
     pub(crate) fn find(&self, addr: u64) -> Option<u32> {
         let below = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;

@@ -252,10 +252,27 @@ pub(crate) fn stem(name: &[u8]) -> &[u8] {
     name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default()
 }
 
+/// Functions that a hook runs once for each of its programs, by the begin of their names (kernel/bpf/trampoline.c, kernel/trace/bpf_trace.c,
+/// kernel/events/core.c). Other code of a hook runs once for all programs.
+const PER_PROGRAM: [&str; 7] = [
+    "__bpf_prog_enter",
+    "__bpf_prog_exit",
+    "__bpf_trace_",
+    "bpf_trace_run",
+    "kprobe_multi_link_",
+    "uprobe_multi_link_",
+    "bpf_overflow_handler",
+];
+
+/// Returns true if a hook runs a function once for each of its programs. `name` is without the compiler's suffixes.
+pub(crate) fn runs_per_program(name: &str) -> bool {
+    PER_PROGRAM.iter().any(|begin| name.starts_with(begin))
+}
+
 /// Kinds of attachments for which the kernel inlines the code that runs the programs: samples do not show this code.
 const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
 
-/// Returns true if the entry code of a program with attachments of these kinds is inlined, and so invisible to samples.
+/// Returns true if the kernel inlines the entry code of all these kinds, and at least one kind is given.
 pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
     let mut kinds = kinds.into_iter().peekable();
     kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))

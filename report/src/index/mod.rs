@@ -39,6 +39,7 @@ use self::tasks::{ProcessFork, Tasks, TasksBuilder};
 use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
+use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::input::scan::Scanner;
@@ -80,11 +81,11 @@ pub(crate) struct Index {
     /// Runs of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
-    /// Latest totals of each event (by position) whose samples are counted in the kernel.
+    /// Latest totals of each event with samples counted in the kernel, by index of the event.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
-    /// Position of a file that was recorded after another boot than the first file.
+    /// Index of the first file that is of another boot than file 0.
     pub(crate) other_boot: Option<usize>,
     /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
@@ -92,14 +93,14 @@ pub(crate) struct Index {
     pub(crate) parts: Vec<(u32, u64)>,
     /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,
-    /// Number of unreadable records beyond those in `problems`.
+    /// Count of problems beyond the limit of `problems`.
     pub(crate) bad_records: u64,
 }
 
-/// Limit on the problems that are kept in words; further problems are only counted.
+/// Limit on problems in words; further problems are only counted.
 const MAX_PROBLEMS: usize = 20;
 
-/// Limit on kernel functions that are kept: more than any kernel has.
+/// Limit on kernel functions: more than any kernel has. Further functions are left out.
 const MAX_SYMBOLS: usize = 1 << 20;
 
 /// Parts of the side band that a query needs.
@@ -136,7 +137,7 @@ impl Index {
     /// Returns true if an event's samples have the kernel's call chains.
     pub(crate) fn has_chains(&self, recording: &OpenRecording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
-        // Samples of bprec's sampling program are those of the event that carries it.
+        // The attr of the sampling program's event has no call chains: the recorder's state lists the parts of the samples.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -235,7 +236,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             files: FileAccounts::default(),
             slice: 0,
             wanted,
-            // Asked once, as the system call is slow.
+            // Called once, as the system call is slow.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.kinds.contains(&EventKind::State),
             side: DedupLog::new(SideEvent::undated_about),
@@ -425,6 +426,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }
             State::Attachment(attachment) => self.attachments.push(attachment),
             State::ProgArray(array) => self.prog_arrays.push(array),
+            State::ProbeMisses(misses) => states.add_probe_misses(&misses),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
             }
@@ -468,6 +470,10 @@ impl<'r, 'a> Walk<'r, 'a> {
         let files = std::mem::take(&mut self.files);
         self.index.other_boot = files.other_boot(self.recording);
         let gaps = files.finish(self.recording, &mut self.index.states, &mut self.index.aggregations);
+        // The last reading of a file that was cut off is missing.
+        if self.recording.cut_off().is_some_and(CutOff::is_unfinished) {
+            self.index.states.probe_misses.clear();
+        }
         let is_one_file = self.recording.files().len() == 1;
         let infos = self.infos();
         let btf = self.btf();

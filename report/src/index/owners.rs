@@ -16,6 +16,9 @@ const INIT_PID: u32 = 1;
 /// Limit on the chain of parents of a process: hostile recordings may have endless chains.
 const MAX_ANCESTORS: usize = 64;
 
+/// Number of the owner of removed programs in [`Owners::without`].
+pub(crate) const REMOVED: u32 = 0;
+
 /// Owner of programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BpfOwner {
@@ -32,7 +35,7 @@ pub(crate) struct Owners {
     pub(crate) list: Vec<BpfOwner>,
     /// Number of the owner of each program.
     of_program: Vec<u32>,
-    /// Owners of each process as (ns since when, owner), ascending; only for processes that ever have an owner.
+    /// Owners of each process as (start in ns, owner), ascending; only for processes that ever have an owner.
     of_process: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
     /// Owner of each workload.
     of_workload: FxHashMap<u32, u32>,
@@ -144,6 +147,23 @@ impl Owners {
         Owners { list, of_program, of_process, of_workload }
     }
 
+    /// Makes one owner, [`REMOVED`], of some owners and of some programs of others, and another owner of all other programs. Only the tasks of the
+    /// removed owners have an owner then.
+    pub(crate) fn without(&self, programs: impl Fn(u32) -> bool, owners: impl Fn(u32) -> bool) -> Owners {
+        let numbered = self.of_program.iter().zip(0..);
+        let is_removed = |(owner, program): (&u32, u32)| programs(program) || owners(*owner);
+        let task = |owner: Option<u32>| owner.filter(|owner| owners(*owner)).map(|_| REMOVED);
+        let of_time =
+            |times: &[(u64, Option<u32>)]| times.iter().map(|(since, owner)| (*since, task(*owner))).collect();
+        let removed = self.of_workload.iter().filter(|(_, owner)| owners(**owner));
+        Owners {
+            list: Vec::new(),
+            of_program: numbered.map(|program| if is_removed(program) { REMOVED } else { REMOVED + 1 }).collect(),
+            of_process: self.of_process.iter().map(|(pid, times)| (*pid, of_time(times))).collect(),
+            of_workload: removed.map(|(workload, _)| (*workload, REMOVED)).collect(),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn of_programs(of_program: Vec<u32>) -> Owners {
         Owners { of_program, ..Owners::default() }
@@ -179,7 +199,7 @@ fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
 fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &mut BTreeMap<u32, usize>) -> usize {
     let states = &index.states;
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {
-        // The recorder's own programs, which count others, have no state.
+        // The recorder's own programs, which count other programs, have no state.
         let recorder = states.recorder_pid().filter(|pid| program.info.is_none() && program.loader_pid == Some(*pid));
         let holder = recorder.map_or(Holder::Unknown, |pid| Holder::Process(pid, "bprec".to_owned()));
         let number = sets.number(holder);
@@ -215,8 +235,8 @@ fn owner(holders: &[&Holder]) -> BpfOwner {
     BpfOwner { name: names.join(", "), kind, pids: Vec::new() }
 }
 
-/// Returns the owners of processes by time. A process belongs to the owner of its parent unless it holds programs itself. Processes started by init,
-/// by the recorder or by a process of a workload do not inherit an owner: the cgroup identifies the processes of a workload.
+/// Returns the owners of processes by time. A process that holds no programs belongs to the owner of its parent. Processes started by init, by the
+/// recorder or by a process of a workload do not inherit an owner: the cgroup identifies the processes of a workload.
 fn processes(
     index: &Index,
     list: &[BpfOwner],

@@ -129,8 +129,8 @@ struct SideBandWalk {
     interpreters: Vec<u64>,
     /// Code of kprobes and ftrace, which belongs to no program.
     out_of_line: Vec<Range>,
-    /// Names of symbols that were announced a second time at the same address, by number of the first symbol. `bind` decides if they are of another
-    /// program.
+    /// Names of symbols that were announced a second time at the same address, by number of the first symbol. `bind` decides if the second symbol is
+    /// of another program.
     again: FxHashMap<u32, Vec<u8>>,
     /// By CPU and thread: true if a symbol for the next BPF_EVENT has no machine code.
     interpreted: FxHashMap<(u32, u32), bool>,
@@ -208,8 +208,8 @@ impl SideBandWalk {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // The symbol is either the earlier one again, both listed at the start of a file and announced by the kernel, or of another program at
-            // the same address, if the record of the first program's unload was lost. `bind` decides when the BPF_EVENT comes.
+            // Either the earlier symbol again, listed at the start of a file and also announced by the kernel. Or a symbol of another program at the
+            // same address: the record of the first program's unload was lost. `bind` decides at the BPF_EVENT.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
                     && (is_listed || self.symbols[*before as usize].from_ns == 0) =>
@@ -535,7 +535,8 @@ impl SideBandWalk {
         }
     }
 
-    /// Names functions without a name: the entry function gets the program's name, which is cut to 15 characters.
+    /// Names functions without a name. The entry function gets the program's name, which the kernel cuts to 15 characters. Any other function gets
+    /// `func#N`.
     fn name_functions(&mut self, infos: &[ProgInfo<'_>]) {
         for known in &mut self.known {
             let info_name =

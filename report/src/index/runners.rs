@@ -38,7 +38,7 @@ pub(crate) struct Runners {
     members: usize,
     /// Number of programs examined at all changes of all hooks.
     looked_at: usize,
-    /// True if hooks had more programs than are kept.
+    /// True if hooks had more programs than the limits allow.
     is_incomplete: bool,
 }
 
@@ -61,7 +61,7 @@ enum OnHook {
 /// Values with the times from which they hold, ns, ascending.
 type Timeline<T> = Vec<(u64, T)>;
 
-/// Limit on the programs in all groups, for memory. Recordings of machines have a few thousand.
+/// Limit on the programs in all groups, for memory; beyond it, the programs of further hooks are unknown. Real recordings have a few thousand.
 const MAX_MEMBERS: usize = 1 << 20;
 /// Limit on the programs examined at all changes of all hooks, for time.
 const MAX_LOOKED_AT: usize = 1 << 27;
@@ -115,12 +115,13 @@ impl Runners {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
         match (at(&hook.attached, time_ns).unwrap_or(OnHook::Nothing), strangers.unwrap_or_default()) {
-            // The call chain shows that the hook ran a program. No program is known to be attached, and only one stranger is loaded: it is this one.
+            // The call chain shows that the hook ran a program. No program is known to be attached and only one stranger is loaded, so this stranger
+            // ran.
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // Strangers have no known run counts, so the cost of a hook can be shared with them only if each of its programs runs whenever it is
-                // reached.
+                // Run counts of strangers are unknown. So the cost of a hook can be shared with strangers only if the hook runs all its programs each
+                // time.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },
@@ -139,7 +140,7 @@ impl Runners {
         &self.groups
     }
 
-    /// Returns true if hooks had more programs than are kept: the programs of some hooks are then unknown.
+    /// Returns true if hooks had more programs than the limits allow: the programs of some hooks are then unknown.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

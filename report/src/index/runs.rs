@@ -1,17 +1,22 @@
 //! Runs of a program between two moments, the time in them, and the margins of both, for all views.
 //!
 //! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
-//! - On (for 98 % of the time): the growth of counts is exact. On for a part of the time, a *window*: growth divided by the time on is a rate.
+//! - On (for at least 98 % of the time): the growth of counts is exact.
+//! - On for a part of the time, a *window*: growth divided by the time on is a rate.
 //! - Off, a *gap*: growth was counted for other tools for an unknown time, and is not used. The rate in a gap is the mean of the rates of the two
 //!   windows next to it, weighted by their lengths up to the usual length of a window. Before the first and after the last window, it is the rate of
 //!   this window.
-//! - Each window `w` therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs
-//!   are `Σ rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. A part of the time that a window
-//!   represents has that part of its runs, so all parts add up to the whole.
-//! - Neighbouring windows differ only by chance. From their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the window that saw
-//!   `o`, if the other saw `o'`; it is averaged over both neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
-//! - The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
-//!   windows it is at least the margin by chance alone. If no run was seen, it is three runs per seen time.
+//!
+//! Each window therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs are
+//! `Σ rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. A part of the time that a window represents
+//! has that part of its runs, so all parts add up to the whole.
+//!
+//! Neighbouring windows are taken to differ only by chance. Let `d` be the difference of their rates, `o` the time seen by one window, and `o'` the
+//! time seen by its neighbour. Then `v = d²·o'/(o + o')` is the variance of the window's rate; with two neighbours, the mean of both counts. The
+//! variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
+//!
+//! The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
+//! windows, it is at least the margin by chance alone. If no run was seen, it is three runs per seen time.
 
 mod margin;
 mod slowing;
@@ -34,7 +39,7 @@ const FEW_WINDOWS: usize = 3;
 /// Limits on moments and on points of all programs. Beyond them, every other moment is dropped, and its neighbours bound one interval.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
-/// Number of moments that are always kept, however many programs there are.
+/// Number of moments up to which none is dropped, for any number of points.
 const LEAST_MOMENTS: usize = 64;
 /// Approximate limit on the intervals of [`RunSeries::cuts`].
 const MOST_CUTS: usize = 256;
@@ -118,7 +123,7 @@ struct Point {
 pub(crate) struct Stretch {
     pub(crate) runs: f64,
     pub(crate) time_ns: f64,
-    /// Runs that the kernel's recursion guard refused, which are always counted.
+    /// Runs refused by the kernel's recursion guard, counted also while statistics are off. `None` if the kernel does not count them.
     pub(crate) misses: Option<f64>,
     /// Counted runs, and the time in them, ns.
     pub(crate) counted: f64,
@@ -178,7 +183,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // Statistics count as always on between two readings if either lacks the time for which they had been on.
+            // If one of two readings lacks the time with statistics on, statistics count as on between the two.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
@@ -487,8 +492,8 @@ impl RunSeries {
     }
 }
 
-/// Returns the number of programs in a usual reading: the square-weighted median. Many readings of single programs do not change this number, nor
-/// does one reading of very many programs.
+/// Returns the number of programs in a usual reading: the square-weighted median. Neither many readings of single programs nor one reading of very
+/// many programs change this number.
 fn usual(mut read: Vec<usize>) -> usize {
     read.sort_unstable();
     let square = |read: usize| (read as u64).pow(2);

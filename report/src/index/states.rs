@@ -28,13 +28,15 @@ pub(crate) struct States {
     pub(crate) maps: BTreeMap<u32, state::Map>,
     /// Contents of program arrays, in the order of reading.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
+    /// Hits of kprobes that ran no program, by program id; `None` if a link was removed before the end.
+    pub(crate) probe_misses: BTreeMap<u32, Option<u64>>,
     /// Contents of maps by id, if wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Containers of Kubernetes pods.
     pub(crate) pods: BTreeSet<state::PodContainer>,
     /// Time from which run statistics are not recorded, and the reason.
     pub(crate) stats_off: Option<state::StatsOff>,
-    /// Summary of the named functions of user space.
+    /// Summary of the recorder's lookup of user-space functions.
     pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
@@ -44,6 +46,15 @@ impl States {
         let key = (program.id, program.load_time_ns);
         program.loaded_during |= self.programs.get(&key).is_some_and(|before| before.loaded_during);
         self.programs.insert(key, program);
+    }
+
+    /// Adds the missed hits of a file.
+    pub(crate) fn add_probe_misses(&mut self, state: &state::ProbeMisses) {
+        for link in &state.links {
+            let misses = link.last.and_then(|last| last.checked_sub(link.first));
+            let sum = self.probe_misses.entry(link.prog_id).or_insert(Some(0));
+            *sum = sum.zip(misses).map(|(sum, misses)| sum.saturating_add(misses));
+        }
     }
 
     /// Adds the state of a CPU. A second state about the same gap says when the CPU was sampled again.
@@ -112,8 +123,8 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Returns the number of losses that may all be of one event, for an event whose own losses are unknown: lost records of any event and, if some
-    /// lost samples are of unknown events, all lost samples.
+    /// Returns the upper limit on the losses of an event with unknown losses: the lost records of any event and, if some lost samples are of unknown
+    /// events, all lost samples.
     pub(crate) fn of_any_event(&self) -> u64 {
         let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
         let all = [self.records, self.samples_of_any].into_iter().chain(named);

@@ -16,7 +16,7 @@ use super::intervals::Intervals;
 use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
 use super::symbols::{Found, KernelSymbols};
 
-/// Limit on announced symbols that are kept.
+/// Limit on announced symbols; beyond it, all of them are forgotten.
 const ANNOUNCED_MAX: usize = 1 << 17;
 
 /// Names from feature sections and states, which hold for all of the recording.

@@ -28,7 +28,7 @@ struct KernelFunction {
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
-    /// Sorts the symbols. Of several names for an address, the first by its bytes is kept, whatever their order in the recording.
+    /// Sorts the symbols. Of several names for an address, takes the first in byte order: the order in the recording does not matter.
     pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols.dedup_by_key(|symbol| symbol.addr);

@@ -23,7 +23,8 @@ const UNREAD: u32 = 0;
 #[derive(Debug, Default)]
 pub(crate) struct TailCalls {
     reached: Vec<bool>,
-    /// For each program, the programs that a hook runs and from which tail calls lead to it; includes the program itself if a hook runs it.
+    /// For each program, the programs that start chains of tail calls to it: a hook runs these programs. Includes the program itself if a hook runs
+    /// it.
     origins: Vec<Vec<u32>>,
     /// Lifetime of each program, ns.
     lifetimes: Vec<std::ops::Range<u64>>,
@@ -70,8 +71,8 @@ impl TailCalls {
         self.reached.get(program as usize) == Some(&true)
     }
 
-    /// Returns the program that a hook ran before tail calls led to `program`, at a time; `None` if several are possible or none is known. `hook` is
-    /// the hook of the call chain.
+    /// Returns the program from which tail calls led to `program` at a time, and which a hook ran. `None` if several programs are possible or none is
+    /// known. `hook` is the hook of the call chain.
     pub(crate) fn origin(&self, program: u32, hooks: &Hooks, hook: Option<u32>, time_ns: u64) -> Option<u32> {
         let there = |origin: &u32| self.lifetimes[*origin as usize].contains(&time_ns);
         let mut origins: Vec<u32> = self.origins[program as usize].iter().copied().filter(there).collect();

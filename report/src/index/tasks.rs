@@ -53,7 +53,7 @@ impl TasksBuilder {
         self.events.push((time_ns, tid, TaskEvent::Forked(parent_tid)));
     }
 
-    /// Takes in a FORK record of a new process.
+    /// Adds a FORK record of a new process.
     pub(crate) fn forked_process(&mut self, fork: ProcessFork) {
         self.forks.push(fork);
     }
@@ -82,7 +82,7 @@ impl TasksBuilder {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
             };
-            // A new thread whose name is unknown also gets an entry if an earlier thread had the same id: that thread's name no longer holds.
+            // A new thread with an unknown name also gets an entry if an earlier thread had the same id: the earlier thread's name no longer holds.
             if name.is_some() || tasks.by_tid.contains_key(&tid) {
                 tasks.by_tid.entry(tid).or_default().push((time_ns, name));
             }

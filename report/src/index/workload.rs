@@ -93,7 +93,7 @@ const PREFIXES: [(&str, &str); 8] = [
     ("containerd-", "containerd"),
 ];
 
-/// Parents of cgroups that are named by the container's id, with the runtime.
+/// Names of cgroups with children named by a container's id, and the runtime.
 const PARENTS: [(&str, &str); 5] = [
     ("docker", "docker"),
     ("buildkit", "buildkit"),
@@ -102,7 +102,7 @@ const PARENTS: [(&str, &str); 5] = [
     ("k8s.io", "containerd"),
 ];
 
-/// Parents of cgroups that are named by the container's name, with the runtime.
+/// Names of cgroups with children named by a container's name, and the runtime.
 const NAMED_PARENTS: [(&str, &str); 2] = [("lxc", "lxc"), ("lxc.payload", "lxc")];
 
 /// Suffixes of systemd units that processes run in; slices only hold other units.

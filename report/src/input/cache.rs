@@ -5,8 +5,8 @@ const READ_AHEAD_BYTES: usize = 2048;
 /// Cache lines per prefetch: the size of a usual record.
 const READ_AHEAD_LINES: usize = 3;
 
-/// Prefetches the bytes that the reader needs soon. The processor cannot do so by itself, as the start of the next record is known only after this
-/// record was read.
+/// Prefetches the bytes that the reader needs soon. The processor cannot predict them: the start of a record is known only after the record before it
+/// was read.
 #[inline]
 pub(crate) fn read_ahead(rest: &[u8]) {
     const LINE_BYTES: usize = 64;

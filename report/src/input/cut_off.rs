@@ -1,4 +1,4 @@
-//! Recordings that lack their end: the one place that decides this and puts it into words.
+//! Recordings that lack their end: detects the cut and words the message about it.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) struct CutOff {
 /// Cause that cut a recording off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The recorder ended before it wrote the feature sections; only its journal has some.
+    /// The recorder ended before it wrote the feature sections. Its journal may have some of the sections.
     Recorder(Journal),
     /// The file is shorter than its header's sizes: its end is lost.
     File,
@@ -37,7 +37,7 @@ pub(crate) enum Journal {
 }
 
 impl CutOff {
-    /// Returns the position and cause of the cut; `None` for a complete file. Adds the contents of `journal` to `metadata`.
+    /// Returns the position and cause of the cut; `None` for a complete file. If the recorder did not finish, adds `journal` to `metadata`.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if bprec::is_unfinished(file) {
@@ -54,7 +54,7 @@ impl CutOff {
         Some(CutOff { offset: data.offset.saturating_add(there), cause })
     }
 
-    /// Returns the cut of a stream that cannot be read further; `None` if the error has another reason than missing bytes.
+    /// Returns the cut of a stream that ended early; `None` if `error` is not [`Problem::Truncated`].
     pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
         let is_short = matches!(error.problem, Problem::Truncated { .. });
         is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })
@@ -65,7 +65,7 @@ impl CutOff {
         matches!(self.cause, Cause::Recorder(_))
     }
 
-    /// Damage of the journal.
+    /// Returns the error that made the journal unusable; `None` if the journal was read or does not exist, or if the recorder finished.
     pub(crate) fn journal_error(&self) -> Option<&Error> {
         match &self.cause {
             Cause::Recorder(Journal::Unusable(error)) => Some(error),
@@ -85,7 +85,7 @@ impl fmt::Display for CutOff {
                     Journal::Read(damaged) => {
                         f.write_str("the last records may be missing")?;
                         if !damaged.is_empty() {
-                            f.write_str("; its journal is damaged, so these are left out: ")?;
+                            f.write_str("; its journal is damaged; sections left out: ")?;
                         }
                         write_features(f, damaged)
                     }

@@ -6,7 +6,7 @@ use bprec_format::{
     event_type, software,
 };
 
-/// Kind of an event, by the contents of its samples.
+/// Kind of an event. Decides how its samples are parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// Samples of the instruction that the CPU executed.
@@ -26,8 +26,7 @@ impl EventKind {
             (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => EventKind::State,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => EventKind::BpfSampler,
-            // A recording that was cut off has no event names. Of the bpf-output events that bprec writes, only the event with states is never
-            // enabled.
+            // A recording that was cut off has no event names. Among the bpf-output events of bprec, only the event with states is never enabled.
             (event_type::SOFTWARE, software::BPF_OUTPUT)
                 if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
             {
@@ -43,7 +42,7 @@ impl EventKind {
         events.all().iter().zip(names).map(|(event, name)| EventKind::of(&event.attr, name)).collect()
     }
 
-    /// Returns the call chain of a sample of this kind, whose record is at `offset`.
+    /// Returns the call chain of a sample of this kind. `offset` is the offset of the sample's record.
     ///
     /// # Errors
     /// Fails if the record is too short for the chain or for the fields before it.

@@ -1,4 +1,4 @@
-//! Several files as one recording: which files belong together, in which order, and which of them a range of the wall clock needs.
+//! Several files as one recording. Checks that they belong together, orders them, and selects the files in a range of the wall clock.
 
 use super::{GZIP_MAGIC, Input, io_error};
 use crate::input::recording::OpenRecording;
@@ -10,15 +10,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Limit on the overlap of two files. The recorder reads the rings of CPUs one after the other, so samples of a file may be later than the first
-/// sample of the next file.
+/// Longest overlap of two files of one recording; files that overlap more are refused. The recorder reads the rings of CPUs one after the other, so
+/// samples of a file may be later than the first sample of the next file.
 const OVERLAP_MAX_NS: u64 = 250_000_000;
 
 /// Facts that order files and distinguish machines.
 struct FileFacts {
     first_ns: u64,
     last_ns: u64,
-    /// Names and values of facts about the machine.
+    /// Name and value of each fact; two files with different values are of different machines or boots. `None` if the file lacks the feature.
     machine: [(&'static str, Option<String>); 3],
 }
 
@@ -27,7 +27,7 @@ impl FileFacts {
         let recording = OpenRecording::open_file(input)?;
         let span = input.checked(Ok(recording.sampled_span()))?;
         let Some((first_ns, last_ns)) = span else {
-            let problem = "the file has no samples with times, by which bprec orders the files of one recording";
+            let problem = "the file has no samples with times: bprec orders the files of one recording by time";
             return Err(Error::option("FILE", input.path().display().to_string(), problem));
         };
         let machine = [
@@ -40,10 +40,11 @@ impl FileFacts {
 }
 
 impl Input {
-    /// Joins files in the order of time: they are read as one recording.
+    /// Joins files in the order of time. The result is read as one recording.
     ///
     /// # Errors
-    /// Fails if `inputs` is empty, if a file cannot be read or has no times, or if two files are of different machines or of the same time.
+    /// Fails if `inputs` is empty. Several files fail if one cannot be read or has no samples with times, or if two are of different machines, have
+    /// the same first and last time, or overlap by more than 0.25 s.
     pub fn join(inputs: Vec<Input>) -> Result<Input> {
         if inputs.len() == 1 {
             return inputs.into_iter().next().ok_or_else(nothing);
@@ -88,11 +89,11 @@ impl Input {
         Ok(first)
     }
 
-    /// Keeps the files that overlap a range of the wall clock, and returns them with the part of their time that the range selects. Reads only the
-    /// headers of the other files.
+    /// Returns the files that overlap a range of the wall clock, and the range on the clock of the samples. Reads only the headers of files that
+    /// record the times of their samples.
     ///
     /// # Errors
-    /// Fails if a file does not relate its clock to the wall clock, or if no file overlaps the range.
+    /// Fails if a file cannot be read, lacks a wall clock (`CLOCK_DATA`) or has no samples with times, or if no file overlaps the range.
     pub fn within(inputs: Vec<Input>, range: &WallRange) -> Result<(Vec<Input>, TimeRange)> {
         let spanned = |input: Input| {
             let recording = OpenRecording::open_file(&input)?;
@@ -136,8 +137,8 @@ fn nothing() -> Error {
     Error::option("FILE", "", "no recording is given")
 }
 
-/// Returns the recordings that a path names: the path itself or, if it is a directory of recordings (as `perf record --switch-output` leaves), those
-/// files.
+/// Returns `path` itself if it is no directory, or is one recording in a directory (with a file `data`). Returns the sorted recordings in any other
+/// directory, as `perf record --switch-output` leaves.
 ///
 /// # Errors
 /// Fails if the directory cannot be read or has no recording.
@@ -160,7 +161,7 @@ pub fn recordings_of(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns true if a file begins as a recording.
+/// Returns true if a file begins with the magic of gzip or of a `perf.data` container.
 fn is_recording(path: &Path) -> bool {
     let mut head = [0; PIPE_HEADER_BYTES];
     let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok();

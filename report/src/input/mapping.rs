@@ -1,8 +1,8 @@
 //! Files mapped read-only into memory. This module holds the `unsafe` of the mapping.
 //!
 //! A file may become shorter while it is mapped, and its disk may fail. An access to a lost page raises SIGBUS, which would end the process. A
-//! handler maps zeros in place of the lost pages instead, which are never a valid record, and stores their offset. A reader asks
-//! [`FileMapping::lost_from`] before it trusts its results. Reading itself costs nothing more.
+//! handler instead maps zeros over the lost pages and stores their offset; zeros are never a valid record. A reader asks [`FileMapping::lost_from`]
+//! before it trusts its results. Single reads need no check.
 
 use std::fs::File;
 use std::io;
@@ -105,10 +105,10 @@ mod sigbus {
     }
 
     const FREE: usize = 0;
-    /// Beyond every end, so that no address lies in a taken slot.
+    /// Start above every address: the handler skips a slot that is not yet filled in.
     const TAKEN: usize = usize::MAX;
     const NOTHING: usize = usize::MAX;
-    /// Limit on files mapped at once. A directory has a file for each CPU.
+    /// Limit on files mapped at once; opening another file fails. A directory has a file for each CPU.
     const SLOTS: usize = 1 << 13;
 
     static MAPPINGS: [MappingSlot; SLOTS] = [const {
@@ -116,7 +116,7 @@ mod sigbus {
     }; SLOTS];
     static INSTALLED: OnceLock<Result<Installed, i32>> = OnceLock::new();
 
-    /// Facts that the handler needs but cannot ask the system for.
+    /// Values read before the handler is installed: a handler may not read them itself.
     struct Installed {
         page_bytes: usize,
         /// Earlier handler of SIGBUS, which still handles all other addresses.
@@ -153,8 +153,8 @@ mod sigbus {
 
     impl Drop for Guard {
         fn drop(&mut self) {
-            // ATOMICS: pairs with the exchange of the next guard that takes the slot. The mapping still exists, and nobody reads it any more: it is
-            // dropped together with its guard.
+            // ATOMICS: pairs with the exchange of the next guard that takes the slot. The mapping is dropped right after its guard; no reader is
+            // left.
             MAPPINGS[self.0].start.store(FREE, Ordering::Release);
         }
     }
@@ -166,7 +166,7 @@ mod sigbus {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_sigbus as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: asks for the page size and for the present action of the signal; `sigaction` writes `before` if it returns 0.
+        // SAFETY: the calls only read the page size and the present action of the signal; `sigaction` writes `before` if it returns 0.
         let page_bytes = unsafe {
             if libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) != 0 {
                 return Err(errno());
@@ -176,8 +176,8 @@ mod sigbus {
         let page_bytes = usize::try_from(page_bytes).map_err(|_| errno())?;
         // SAFETY: the call above has filled in `before`.
         let installed = Installed { page_bytes, before: unsafe { before.assume_init() } };
-        // SAFETY: the handler has the form that SA_SIGINFO asks for and makes only calls that a handler may make. Until INSTALLED is set no mapping
-        // has a slot, and the handler restores the default action.
+        // SAFETY: the handler has the signature for SA_SIGINFO and makes only calls that a handler may make. Until INSTALLED is set, no mapping has a
+        // slot, and the handler restores the default action.
         if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } != 0 {
             return Err(errno());
         }

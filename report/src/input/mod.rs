@@ -63,8 +63,8 @@ enum Content {
 impl Input {
     /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
     ///
-    /// The first opened file installs a handler for SIGBUS, which an access raises if the file has become shorter. The handler acts on the files of
-    /// inputs alone and leaves all other addresses to the earlier handler.
+    /// The first opened file installs a handler for SIGBUS: access to a mapped file that became shorter raises this signal. The handler acts only on
+    /// the files of inputs; the earlier handler still handles all other addresses.
     ///
     /// # Errors
     /// Fails if the input cannot be read or the temporary file cannot be written.
@@ -92,7 +92,7 @@ impl Input {
             let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?, progress);
             if path.join("data").symlink_metadata().is_err() {
                 let first = recordings_of(path)?.swap_remove(0);
-                let problem = format!("a directory of recordings; this command reads one, as {}", first.display());
+                let problem = format!("a directory of recordings; name one of them, such as {}", first.display());
                 return Err(Error::NotRecording { path: path.to_owned(), problem });
             }
             let mut input = part(&path.join("data"))?;
@@ -122,7 +122,7 @@ impl Input {
         }
     }
 
-    /// Copies all of `from` into a temporary file and maps that; called `path` in messages.
+    /// Copies all of `from` into a temporary file and maps the file. Messages call the input `path`.
     pub(crate) fn spooled(path: &Path, from: &mut dyn Read, progress: &Arc<Progress>) -> Result<Input> {
         let file = copy("spool", path, &mut progress.of_copy(from, 0), &[&GZIP_MAGIC], u64::MAX)?;
         Ok(Input { spooled: true, ..Input::of_file(path, &file, progress)? })
@@ -133,7 +133,7 @@ impl Input {
         Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
 
-    /// Returns `found`, unless a part of the input could not be read meanwhile: then `found` cannot be trusted.
+    /// Returns `found` if all of the input could be read; otherwise `found` cannot be trusted.
     ///
     /// # Errors
     /// Fails if a part of the input could not be read, or with the error of `found`.
@@ -154,7 +154,7 @@ impl Input {
         self.parts.iter().chain(&self.later).try_for_each(Input::check_whole)
     }
 
-    /// Maps standard input if it is a file that is read from its start: a mapped file needs no copy. Otherwise returns `None`.
+    /// Maps standard input if it is a file at offset 0: a mapped file needs no copy. A terminal is an error; any other input is `None`.
     #[cfg(unix)]
     pub(crate) fn of_redirected_stdin(path: &Path, progress: &Arc<Progress>) -> Result<Option<Input>> {
         use std::io::{IsTerminal, Seek};
@@ -251,8 +251,8 @@ impl Input {
     }
 }
 
-/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Any other input is not read further, because it may be
-/// endless.
+/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Refuses any other input after its first bytes, because it
+/// may be endless.
 fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
     let failed = io_error(call, path);
     let mut head = [0; PIPE_HEADER_BYTES];
@@ -287,11 +287,12 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Limit on the size of a journal, which holds all programs and types of a machine, also those that were loaded and unloaded meanwhile.
+/// Limit on the size of a journal; a larger file counts as no journal. A journal holds all programs and types of a machine, also the ones that were
+/// unloaded before the recording ended.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
-/// Opens the journal beside the file that a path leads to; a symbolic link is resolved first. A file that is no journal, or that may not be read,
-/// counts as none: the recording is reported without it.
+/// Opens the journal beside the recording `path`; resolves a symbolic link first. `None` if no journal exists, or if it is no ordinary file, too
+/// large or not readable by this user. The recording is then reported without it.
 ///
 /// # Errors
 /// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.

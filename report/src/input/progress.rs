@@ -12,7 +12,7 @@ pub struct Progress {
     total_bytes: AtomicU64,
 }
 
-// The numbers are only displayed: nothing depends on their order, and one may be ahead of another.
+// The counters are only displayed, so relaxed order is enough: one counter may be ahead of another.
 impl Progress {
     /// Number of the current pass, from 1; 0 before the first.
     pub fn pass(&self) -> u32 {
@@ -29,7 +29,8 @@ impl Progress {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Part of the input that this pass, or the copy, has read, from 0 to 1; `None` if the length is unknown, as for a pipe.
+    /// Part of the input that this pass, or the copy, has read, from 0 to 1. `None` if nothing was read yet, or if the length is unknown, as for a
+    /// pipe.
     pub fn share(&self) -> Option<f64> {
         let (read, total) = (self.read_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed));
         (read > 0 && total > 0).then(|| (read as f64 / total as f64).min(1.0))

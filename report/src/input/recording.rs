@@ -86,8 +86,8 @@ impl<'a> OpenRecording<'a> {
         let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || is_unfinished {
-            // A stream has its description in its records. A file that was cut off lacks the section about compression: only its records show that
-            // some are compressed.
+            // A stream has its description in its records. A file that was cut off lacks the section about compression: its records show whether any
+            // is compressed.
             let mut released = 0;
             for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
@@ -144,8 +144,8 @@ impl<'a> OpenRecording<'a> {
         Ok(recording)
     }
 
-    /// Appends the next file. Events with the same attr, and with the same name or a common id, become one event with all ids. Event ids are unique
-    /// while a machine runs.
+    /// Appends the next file. Two events become one event with all ids if their attrs are equal and they have the same name or a common id. Event ids
+    /// are unique until a machine reboots.
     fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
@@ -208,7 +208,7 @@ impl<'a> OpenRecording<'a> {
         &self.files
     }
 
-    /// Prefixes a problem with its file if the recording has several.
+    /// Prefixes a problem with the path of its file if the recording has several files.
     pub(crate) fn problem_of(&self, file: usize, problem: String) -> String {
         match self.files.get(file).filter(|_| self.files.len() > 1) {
             Some(file) => format!("{}: {problem}", file.path.display()),
@@ -216,7 +216,7 @@ impl<'a> OpenRecording<'a> {
         }
     }
 
-    /// Opens a recording and requires an event: without an event, no record of the kernel can be read.
+    /// Opens a recording that must have an event: the layout of kernel records is known only from an event.
     pub(crate) fn open_with_events(input: &'a Input) -> Result<OpenRecording<'a>> {
         let recording = OpenRecording::open(input)?;
         if recording.events.all().is_empty() {
@@ -226,7 +226,7 @@ impl<'a> OpenRecording<'a> {
         Ok(recording)
     }
 
-    /// Returns `found` unless a part of the input could not be read: see [`Input::checked`].
+    /// Returns `found` if all of the input could be read; see [`Input::checked`].
     pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
         self.input.checked(found)
     }
@@ -265,19 +265,19 @@ impl<'a> OpenRecording<'a> {
         T::parse(&section.bytes, section.offset, self.endian).ok().map(|partial| partial.value)
     }
 
-    /// Returns the text of a feature section that is one text.
+    /// Returns a feature with a single text; `None` if the section is missing, damaged or empty.
     pub(crate) fn text(&self, feature: Feature) -> Option<String> {
         let Text(text) = self.feature(feature)?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Time of the first and last sample, ns, if all files say so.
+    /// Time of the first and last sample, ns; `None` if a file has no usable `SAMPLE_TIME` section.
     pub(crate) fn told_span(&self) -> Option<(u64, u64)> {
         let spans = self.files.iter().map(|file| file.span);
         spans.reduce(|all, next| all.zip(next).map(|((a, b), (c, d))| (a.min(c), b.max(d))))?
     }
 
-    /// Time of the first and last sample, ns. If the files do not have these times, all samples are read once.
+    /// Time of the first and last sample, ns. Reads all samples once if a file does not record these times.
     pub(crate) fn sampled_span(&self) -> Option<(u64, u64)> {
         self.told_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
     }
@@ -299,7 +299,8 @@ impl<'a> OpenRecording<'a> {
         span
     }
 
-    /// Counts a part of the input as read, and releases its memory if the input came through a pipe.
+    /// Counts a part of the input as read, and releases its memory if the input came through a pipe. If records are compressed, [`Unpacked`] does
+    /// both.
     pub(crate) fn finish_part(&self, part: std::ops::Range<u64>) {
         if self.unpacked.is_none() {
             self.input.progress().add_read(part.end.saturating_sub(part.start));
@@ -307,7 +308,7 @@ impl<'a> OpenRecording<'a> {
         }
     }
 
-    /// Returns true if a sample record, header included, may be of an event that carries states: if the id is that of such an event, or if the
+    /// Returns true if a sample record, header included, may be of an event with states: its id belongs to such an event or to no event, or the
     /// record has no id.
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
@@ -317,8 +318,8 @@ impl<'a> OpenRecording<'a> {
         }
     }
 
-    /// Calls `visit` with the records in the order of the input: with whole files or, if records are compressed, with blocks. Damage comes as an
-    /// error; records after it follow if they can be found.
+    /// Calls `visit` with the records in the order of the input: with whole files or, if records are compressed, with blocks. A damaged part is
+    /// passed as an error; later records follow if they can be found.
     pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(RecordSlice<'_>)) {
         self.for_each_run(&mut |slices| slices.iter().cloned().for_each(&mut visit));
     }

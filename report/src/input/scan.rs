@@ -13,7 +13,7 @@ const PART_BYTES: usize = 1 << 20;
 const STRETCH_BYTES: usize = 8 << 20;
 /// Number of plausible records in a row that confirm a guess.
 const PLAUSIBLE_RECORDS: usize = 32;
-/// Limit on the size of a record, and so on the distance from a place to the next start of a record.
+/// Limit on the size of a record. From any offset, the next record starts within this distance.
 const GUESS_BYTES: usize = 1 << 16;
 
 /// Findings in a stretch of records, as offsets in the slice.
@@ -47,7 +47,7 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let threads = self.threads.min(stretches);
         let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
         std::thread::scope(|scope| {
-            // Each thread scans every `threads`-th stretch, and holds its result until the result before it is taken.
+            // Each thread scans every `threads`-th stretch. A channel holds one result; with a second result, the thread waits for the reader.
             let start = |first: usize| {
                 let (found, taken) = sync_channel(1);
                 let work = move || {

@@ -35,9 +35,9 @@ enum SourceKind {
 /// A record that is passed to the visitor.
 pub(crate) struct Arrival<'a> {
     pub(crate) record: Record<'a>,
-    /// Index in [`Visitor::mapped`] of the mapped file that contains the record, if a mapped file does.
+    /// Index in [`Visitor::mapped`] of the file that contains the record; `None` for a stream and for a compressed record.
     pub(crate) mapped: Option<usize>,
-    /// True if the record describes the recording: [`Metadata`] has absorbed it.
+    /// True if the record describes the recording, also if [`Metadata`] could not absorb it.
     pub(crate) is_description: bool,
 }
 
@@ -102,7 +102,7 @@ impl Source {
         &self.progress
     }
 
-    /// Returns true for a stream, which may still have to be copied into a temporary file.
+    /// Returns true for a stream that was not copied into a temporary file.
     pub fn is_stream(&self) -> bool {
         matches!(self.kind, SourceKind::Stream(_))
     }
@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// Detects the container of a stream. A container other than perf's pipe format can be read only as a whole, so it is copied.
+    /// Copies a stream into a temporary file if it starts as gzip data or as perf's file format: both can be read only as a whole.
     fn settle(&mut self) -> Result<()> {
         let SourceKind::Stream(reader) = &mut self.kind else { return Ok(()) };
         let mut head = Vec::new();
@@ -144,8 +144,8 @@ impl Source {
         Ok(())
     }
 
-    /// Shows `visitor` every record, in the order of the input, together with the metadata so far. Returns the problems of the input, in words. With
-    /// [`Care::Repair`], records after damaged ones are found, unless the input is a stream that can be read only once.
+    /// Shows `visitor` every record, in the order of the input, together with the metadata so far. Returns the problems of the input, in words.
+    /// [`Care::Repair`] does not work on a stream that can be read only once: its damage is unknown in advance.
     ///
     /// # Errors
     /// Fails if the input is no recording, or with the visitor's error.
@@ -195,8 +195,8 @@ pub(crate) trait Visitor<'a> {
     fn end(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 }
 
-/// Reads the file with the header, which comes first, and the files of a directory that hold only records. The journal completes the header of a file
-/// that was cut off.
+/// Reads the first of `files`, which has the header, and the other files of a directory, which hold only records. The journal completes the header of
+/// a file that was cut off.
 fn read_files<'a>(
     path: &Path,
     files: &[(&Path, &'a [u8])],
@@ -248,7 +248,7 @@ fn read_files<'a>(
     Ok(problems)
 }
 
-/// Prefixes a problem with its file if the recording has several files.
+/// Prefixes a problem with the path of its file if the recording has several files.
 fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     match files.get(index) {
         Some((path, _)) if files.len() > 1 => format!("{}: {problem}", path.display()),
@@ -256,7 +256,7 @@ fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     }
 }
 
-/// Limit on damaged ranges that are reported one by one.
+/// Limit on damaged ranges that are reported one by one; beyond it, one more message has the total.
 const REPORTED_STRETCHES: usize = 10;
 
 /// Returns messages about the bytes skipped because of damage.
@@ -279,7 +279,7 @@ fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     let bytes = bytes.get(PIPE_HEADER_BYTES..).unwrap_or_default();
     let mut metadata = Metadata::of_stream(endian);
     for record in Records::new(bytes, offset, endian).map_while(std::result::Result::ok) {
-        // Records that cannot be absorbed are reported when the recording is rewritten.
+        // The following walk reports records that cannot be absorbed.
         let _ = metadata.absorb(&record);
     }
     match Events::new(metadata.attrs(), endian) {

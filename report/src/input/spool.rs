@@ -8,12 +8,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// Bytes per read and write.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes between two checks of the free space. A copy may use at most about this much of the space that it leaves free.
+/// Bytes between two checks of the free space. Each check also requires free space for the bytes until the next check.
 const CHECK_BYTES: u64 = 16 << 20;
 /// Space that a copy leaves free on its file system. On a file system smaller than ten times this, a copy leaves a tenth free.
 #[cfg(any(unix, test))]
 const LEFT_FREE_BYTES: u64 = 1 << 30;
-/// Limit on the compression ratio of a gzip file. Recordings compress ten or twenty times; only repetition reaches the 1000 times that gzip can do.
+/// Limit on the compression ratio of a gzip file. Recordings compress 10 to 20 times; gzip reaches 1000 times, but only for repeated bytes.
 const INFLATE_TIMES: u64 = 200;
 /// Unpacked size that is allowed for every gzip file, even for a tiny one.
 const INFLATE_MIN_BYTES: u64 = 64 << 20;
@@ -23,7 +23,7 @@ pub(super) fn inflated_limit_bytes(packed_bytes: u64) -> u64 {
     packed_bytes.saturating_mul(INFLATE_TIMES).max(INFLATE_MIN_BYTES)
 }
 
-/// Copies all of `from` into a file without a name; at most `limit_bytes`, and only while the file system has space left.
+/// Copies all of `from` into a file without a name. Fails beyond `limit_bytes`, or if too little space is free on the file system.
 pub(super) fn spool(from: &mut dyn Read, limit_bytes: u64) -> io::Result<File> {
     let mut to = Spool::create(limit_bytes)?;
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -63,7 +63,7 @@ impl Write for Spool {
         let Spool { limit_bytes, written_bytes, .. } = *self;
         if written_bytes > limit_bytes {
             return Err(io::Error::other(format!(
-                "the input decompresses to more than {limit_bytes} bytes, {INFLATE_TIMES} times its size; if it is a \
+                "the input decompresses to more than {limit_bytes} bytes, the limit for a gzip file of its size; if it is a \
                  recording, decompress it first (gunzip)"
             )));
         }
@@ -89,7 +89,7 @@ impl Seek for Spool {
 #[cfg(target_os = "linux")]
 fn unnamed() -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
-    // The file never has a name. On a file system that does not support files without a name, it has a random new name for a moment.
+    // The file has no name. On a file system without O_TMPFILE, it has a random new name for a moment.
     let file = tempfile::tempfile()?;
     file.set_permissions(PermissionsExt::from_mode(0o600))?;
     Ok(file)
@@ -103,7 +103,7 @@ fn unnamed() -> io::Result<File> {
 
 #[cfg(unix)]
 fn check_free_space(file: &File, copied_bytes: u64) -> io::Result<()> {
-    // Without an answer, the copy ends when the file system is full.
+    // If the free space is unknown, the copy fails only when the file system is full.
     let Ok(space) = rustix::fs::fstatvfs(file) else { return Ok(()) };
     let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
     let left_bytes = LEFT_FREE_BYTES.min(bytes(space.f_blocks) / 10);

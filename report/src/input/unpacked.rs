@@ -1,5 +1,5 @@
-//! Contents of compressed records. A thread unpacks them block by block while the blocks before are read. The contents of a short recording are kept
-//! for the following passes; a long one is unpacked again.
+//! Unpacks compressed records. A thread unpacks block after block, while the reader reads the earlier blocks. The blocks of a short recording stay in
+//! memory for the following passes; a long recording is unpacked again in each pass.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use bprec_format::{Chunks, Endian, Error, Origin, Records};
 
 use crate::Input;
 
-/// Upper limit on the size, in bytes, at which a block is full. The last chunk of a block may exceed it.
+/// Upper limit on the size, in bytes, at which a block is full. The last chunk of a block may exceed the size.
 const BLOCK_BYTES: usize = 2 << 20;
 /// Lower limit on the size, in bytes, at which a block is full.
 const BLOCK_MIN_BYTES: usize = 64 << 10;
@@ -19,13 +19,13 @@ const BLOCK_MIN_BYTES: usize = 64 << 10;
 const BLOCK_PART: usize = 2;
 /// Number of filled blocks that wait for the reader.
 const WAITING_BLOCKS: usize = 2;
-/// Limit on the bytes that are kept between passes.
+/// Limit on the unpacked bytes that stay in memory between passes.
 const KEPT_BYTES: usize = 40 << 20;
 /// Limit on the kept bytes as a multiple of the input's size: damaged input may unpack to far more.
 const KEPT_TIMES: usize = 8;
-/// Bytes that may always be kept.
+/// Bytes that may be kept of an input of any size.
 const KEPT_MIN_BYTES: usize = 1 << 20;
-/// Step in which an input that may be larger than memory is released.
+/// Bytes read between two releases of memory. Only an input from a pipe is released: it may be larger than memory.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
 /// Step in which progress is counted.
@@ -34,16 +34,16 @@ const PROGRESS_BYTES: u64 = 256 << 10;
 /// Consecutive records of one file.
 #[derive(Clone)]
 pub(crate) struct RecordSlice<'r> {
-    /// Position of the file among those of the recording.
+    /// Index of the file in the recording.
     pub(crate) file: usize,
     /// The records, or the error in their place.
     pub(crate) records: Result<Records<'r>, Error>,
 }
 
-/// Bytes of records.
+/// Record bytes of one file, as they lie in the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordBytes<'a> {
-    /// Position of the file among those of the recording.
+    /// Index of the file in the recording.
     pub(crate) file: usize,
     pub(crate) bytes: &'a [u8],
     /// Offset of the bytes in their file.
@@ -54,7 +54,7 @@ pub(crate) struct RecordBytes<'a> {
 #[derive(Debug, Default)]
 struct UnpackedBlock {
     unpacked: Vec<u8>,
-    /// Slices, each with the position of its stream.
+    /// Slices, each with the index of its stream.
     slices: Vec<(usize, Result<BlockSlice, Error>)>,
     /// Size that all unpacked data will have, extrapolated from the part unpacked so far.
     expected_bytes: u64,
@@ -194,7 +194,7 @@ impl<'a> Unpacked<'a> {
         }
     }
 
-    /// Fills blocks: `exchange` takes a full block and returns an empty one.
+    /// Fills blocks: `exchange` takes a full block and returns an empty block, or `None` to end.
     fn produce(&self, exchange: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let total_bytes = self.packed_bytes();
         let block_bytes = (total_bytes / BLOCK_PART).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);

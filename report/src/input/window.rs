@@ -20,11 +20,11 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Resolves `range` in a recording that started at `start_ns`, if the start is known. The time of `gaps`, from the end of a file to the start
-    /// of the next file, does not count.
+    /// Resolves `range` in a recording that started at `start_ns`; `None` stands for the first sample. Removes `gaps`: the times from the end of a
+    /// file to the start of the next file.
     ///
     /// # Errors
-    /// Fails if `range` is a part of the time and the recording has no times, or does not cover the range.
+    /// Fails if `range` is in percentages and the recording has no times, or if `range` lies outside the recording.
     pub(crate) fn of(
         range: &TimeRange,
         recording: &OpenRecording<'_>,
@@ -110,7 +110,7 @@ impl Window {
     }
 }
 
-/// Difference of two times, ns, saturating: times of a damaged recording may have any value.
+/// Returns `time_ns - start_ns`. Saturates, because times of a damaged recording may have any value.
 pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
     match time_ns.checked_sub(start_ns) {
         Some(after_ns) => i64::try_from(after_ns).unwrap_or(i64::MAX),
@@ -119,7 +119,7 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
 }
 
 /// Converts a range to ns of the recording's clock. The recording starts at `start`, and has samples from `first` to `last`. Plain seconds count from
-/// the start of the recording, unless they fit only as times of the clock.
+/// the start of the recording if they can; seconds that fit only the clock are times of the clock.
 fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let (from, to, is_of_clock) = match *range {
         TimeRange::Absolute(from, to) => (from, to, true),

@@ -1,6 +1,6 @@
 //! Bills: the CPU time that each owner of BPF programs costs the machine.
 
-use super::{Count, Known, Note, Program, Recording, Unit};
+use super::{Count, Known, LateTicks, Note, Program, Recording, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ pub struct EventBill {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
-    #[serde(skip)]
-    pub is_scaled: bool,
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ticks: Option<LateTicks>,
     /// Owners, the largest cost first.
     pub owners: Vec<OwnerBill>,
     /// Owners that `--bill OWNER` or `--limit` removes from the list.

@@ -128,6 +128,18 @@ pub struct LateTicks {
     pub missing: MissingTicks,
 }
 
+impl LateTicks {
+    /// Returns true if ticks are missing in all of the time alike, so that shares of the machine are scaled up.
+    pub(crate) fn scales(ticks: Option<LateTicks>) -> bool {
+        ticks.is_some_and(|late| late.missing == MissingTicks::All)
+    }
+
+    /// Note for readers of shares of the machine.
+    pub(crate) fn note(self) -> Note {
+        Note::LateTicks { arrived_percent: self.arrived_percent, missing: self.missing }
+    }
+}
+
 /// Kind of time in which ticks are missing, inferred from run statistics of sampled programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -334,7 +346,7 @@ impl EventReport {
 
     /// Returns true if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
     pub(crate) fn is_scaled(&self) -> bool {
-        self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
+        LateTicks::scales(self.late_ticks)
     }
 }
 

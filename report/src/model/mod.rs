@@ -21,6 +21,7 @@ mod program;
 mod stacks;
 pub(crate) mod text;
 mod tree;
+mod without;
 
 pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
 pub use annotation::{
@@ -67,6 +68,9 @@ pub use stacks::{
 };
 
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
+pub use without::{
+    CpuChange, CpuTime, EventWithout, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,
+};
 
 use crate::options::By;
 use schemars::{JsonSchema, Schema};

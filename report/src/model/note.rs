@@ -88,6 +88,10 @@ coded! {
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
             "runs that were not measured, because {cause}: {}",
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
+        /// Hits of kprobes that ran no program.
+        ProbesMissed { hits: Vec<(u64, String)> } = "probes_missed":
+            "kprobes missed hits and ran no program, because their CPU ran another kprobe or too many calls were open: {}",
+            listed(&hits.iter().map(|(hits, of)| format!("{} of {of}", counted(*hits, "hit"))).collect::<Vec<_>>());
         /// Programs that the event cannot sample, or samples too rarely.
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
         /// Programs without samples or runs are not shown.
@@ -225,6 +229,7 @@ impl Note {
             | Note::NotCountedExactly { .. }
             | Note::NeverCounted { .. }
             | Note::NotMeasured { .. }
+            | Note::ProbesMissed { .. }
             | Note::NotCaptured { .. }
             | Note::TargetNotCounted { .. }
             | Note::RunsUnknown { .. }

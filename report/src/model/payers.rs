@@ -1,8 +1,10 @@
 //! Payers: tasks, processes, cgroups, containers and CPUs that run programs, and the cost of the programs to each payer.
 
-use super::{Count, Known, Note, Program, Recording, Unit};
+use super::{Count, Known, LateTicks, Note, Program, Recording, Unit};
 use crate::options::Payer;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Cost of programs to the tasks that were running: the document of `bprec report --payers --json`.
@@ -39,9 +41,9 @@ pub struct EventPayers {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
-    #[serde(skip)]
-    pub is_scaled: bool,
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ticks: Option<LateTicks>,
     /// Payers, the largest cost first; payers that occur only in [`EventPayers::others`] come last.
     pub payers: Vec<PayerRow>,
     /// Cost of each program to each payer: the costliest program first, and its largest payer first.
@@ -158,7 +160,7 @@ pub enum PayerName {
 }
 
 /// Workload that runs in a cgroup, derived from the cgroup's path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, JsonSchema)]
 pub struct Workload {
     /// `NAMESPACE/POD/CONTAINER` if the recording has the names of the pod. Otherwise, a container is named `RUNTIME:ID`, followed by its pod; a pod
     /// `pod:UID`; a systemd unit by its name, followed by its user; any other cgroup by its path.
@@ -198,7 +200,8 @@ impl PayerName {
     }
 }
 
-#[derive(Serialize)]
+/// Name of a payer, with its ids.
+#[derive(Serialize, JsonSchema)]
 struct PayerNameMembers<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,5 +229,15 @@ impl Serialize for PayerName {
             PayerName::Workload(workload) => PayerNameMembers { container: Some(workload), ..none },
         };
         members.serialize(serializer)
+    }
+}
+
+impl JsonSchema for PayerName {
+    fn schema_name() -> Cow<'static, str> {
+        "PayerName".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        PayerNameMembers::json_schema(generator)
     }
 }

@@ -185,6 +185,9 @@ pub struct Program {
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
     pub runs: Known<Box<Runs>>,
+    /// Hits of the program's kprobes that ran no program, because their CPU ran another kprobe. They are neither in `runs.count` nor in
+    /// `runs.misses`. `null` for other programs, for a part of the time, and if unknown.
+    pub probe_misses: Option<u64>,
     /// Exact counts in the selected time.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]
     #[schemars(with = "ExactMembers")]

@@ -3,6 +3,7 @@
 use super::program::program_label;
 use super::{
     Annotation, Count, CountersReport, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers, Report, Unit,
+    Workload,
 };
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -30,6 +31,8 @@ pub struct Stacks {
 pub struct Stack {
     /// Positions in [`Stacks::frames`], outermost first: the task, then its functions.
     pub frames: Vec<u32>,
+    /// Container that the task was in, as a position in [`StackSamples::containers`]; `None` outside of containers, and if containers were not requested.
+    pub container: Option<u32>,
     /// Number and weight of the samples.
     pub count: Count,
 }
@@ -185,8 +188,10 @@ pub struct Page {
 /// Samples one by one, each with its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackSamples {
-    /// The samples, summed by stack.
+    /// The samples, summed by stack, and by container if containers were requested.
     pub stacks: Stacks,
+    /// Containers of the stacks, and pods without a known container; empty if they were not requested.
+    pub containers: Vec<Workload>,
     /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
 }

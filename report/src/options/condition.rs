@@ -8,75 +8,75 @@ use std::str::FromStr;
 /// A condition under which the comparison fails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// Source text.
+    /// Text of the condition, as given on the command line.
     text: String,
     pub(crate) selector: Selector,
     pub(crate) metric: Metric,
     pub(crate) bound: Bound,
 }
 
-/// Programs of a condition.
+/// Programs that a condition applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
-    /// Programs whose name matches.
+    /// Programs whose name matches the glob pattern.
     Name(String),
-    /// Programs whose type matches.
+    /// Programs whose type matches the glob pattern.
     Type(String),
-    /// Programs that a process with a matching name holds.
+    /// Programs that a process holds whose name matches the glob pattern.
     Owner(String),
     /// All of BPF together.
     Total,
 }
 
-/// Metric of a program.
+/// Metric of a program, or of all programs together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metric {
     /// Share of the machine, %.
     Share,
-    /// Weight per second and CPU.
+    /// Charged weight per second and CPU, in the unit of the event.
     Cost,
     /// Runs per second.
     RunsPerSecond,
-    /// Time per run in a typical interval, ns.
+    /// Time per run, ns: mean of the middle half of the intervals.
     TimePerRun,
-    /// Time per run, of all runs, ns.
+    /// Time per run, ns: mean over all runs.
     MeanTimePerRun,
-    /// Events per run.
+    /// Events per run; the text is the name of the event.
     EventPerRun(String),
     /// Samples per recording.
     Samples,
-    /// Lost samples, % of all.
+    /// Lost samples, % of all samples including the lost ones.
     Lost,
 }
 
-/// Bound of a number.
+/// Limit on a metric. The comparison fails if the new value is beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
-    /// The new value is at most this multiple of the base.
+    /// Fails if the new value is more than this multiple of the base.
     Grows(f64),
-    /// The new value is at least this multiple of the base.
+    /// Fails if the new value is less than this multiple of the base.
     Falls(f64),
-    /// The new value is at most this.
+    /// Fails if the new value is more than this.
     Above(f64),
-    /// The new value is at least this.
+    /// Fails if the new value is less than this.
     Below(f64),
 }
 
 impl Bound {
-    /// Limit: the value, or the factor of the base.
+    /// Limit: a value in the metric's unit, or a multiple of the base.
     pub(crate) fn limit(self) -> f64 {
         let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
         limit
     }
 
-    /// Returns true if values above the bound violate it.
+    /// Returns true if values above the limit fail, false if values below the limit fail.
     pub(crate) fn is_upper(self) -> bool {
         matches!(self, Bound::Grows(_) | Bound::Above(_))
     }
 }
 
 impl Selector {
-    /// Returns true if a program is selected.
+    /// Returns true if a program is selected; [`Selector::Total`] selects no single program.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
         match self {
             Selector::Name(pattern) => Glob::new(pattern).matches(name),
@@ -91,7 +91,7 @@ impl Selector {
 }
 
 impl Metric {
-    /// Returns true if the metric is a plain count, without sampling error.
+    /// Returns true if the metric is a count of samples, without sampling error.
     pub(crate) fn is_count(&self) -> bool {
         matches!(self, Metric::Samples | Metric::Lost)
     }
@@ -121,10 +121,10 @@ struct Fault {
 }
 
 impl Fault {
-    /// Prints a caret below the error.
+    /// Returns an error message with the text and a caret below the fault.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        // `{:width$}` takes at most 65,535, and a text can be longer.
+        // Not `{:width$}`: its limit is 65,535, and a text can be longer.
         let blanks = " ".repeat(before);
         let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)
@@ -149,7 +149,7 @@ impl<'t> Cursor<'t> {
         Err(Fault { at: self.at, problem: problem.into() })
     }
 
-    /// Takes the text up to the next blank.
+    /// Skips blanks and takes the text up to the next blank.
     fn word(&mut self) -> &'t str {
         self.skip_blanks();
         let rest = self.rest();
@@ -181,7 +181,7 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let bound = bound(cursor, &metric)?;
     cursor.skip_blanks();
     if !cursor.rest().is_empty() {
-        return cursor.fault("expected the end");
+        return cursor.fault("expected the end of the condition");
     }
     Ok((selector, metric, bound))
 }
@@ -293,7 +293,7 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
     }
 }
 
-/// Factor that converts the unit into the metric's unit; `None` if the unit is not one of the metric.
+/// Factor that converts the unit into the metric's unit; `None` if the metric does not accept the unit.
 fn scale(unit: &str, metric: &Metric) -> Option<f64> {
     let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
     let is_share = matches!(metric, Metric::Share | Metric::Lost);

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions {
-    /// Selected programs, which match any filter; empty selects all.
+    /// Filters of programs: a program is selected if one filter matches; empty selects all.
     pub programs: Vec<ProgFilter>,
     /// Selected events; empty selects all sampling events.
     pub events: Vec<String>,
@@ -22,7 +22,7 @@ pub struct DiffOptions {
     pub confidence: Confidence,
     /// Conditions that make the comparison fail.
     pub conditions: Vec<Condition>,
-    /// Number of threads that attribute samples; `None` for one per CPU. The comparison does not depend on it.
+    /// Number of threads that attribute samples; `None` for one per CPU. The result is the same for any number.
     pub threads: Option<usize>,
 }
 
@@ -48,9 +48,9 @@ pub enum DiffSort {
     Runs,
     /// Relative change of the time per run.
     TimePerRun,
-    /// Name.
+    /// Name of the program.
     Name,
-    /// Type.
+    /// Type of the program.
     Type,
     /// Status: new and gone programs first, then new versions, then renamed programs.
     Status,
@@ -66,7 +66,7 @@ impl Confidence {
         self.0
     }
 
-    /// Probability of a false alarm.
+    /// Probability of a false alarm, from 0 to 1.
     pub(crate) fn error(self) -> f64 {
         (100.0 - self.0) / 100.0
     }

@@ -14,15 +14,15 @@ use std::str::FromStr;
 /// Options of a report; the default selects everything, by program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Splits each program's cost, or groups programs.
+    /// Key that splits each program's cost or groups programs; `None` for one row per program.
     pub by: Option<By>,
-    /// Selected programs, which match any filter; empty selects all.
+    /// Filters of programs: a program is selected if one filter matches; empty selects all.
     pub programs: Vec<ProgFilter>,
     /// Order of the rows.
     pub sort: Sort,
-    /// Selected time.
+    /// Selected part of the time.
     pub time: TimeRange,
-    /// Selected CPUs.
+    /// Selected CPUs; `None` selects all.
     pub cpus: Option<CpuList>,
     /// Selected task names (glob patterns); empty selects all.
     pub comms: Vec<String>,
@@ -30,19 +30,19 @@ pub struct Options {
     pub events: Vec<String>,
     /// Limit on the number of programs, and on the number of parts of each program.
     pub limit: Option<usize>,
-    /// Least share of all samples, %. Programs that the event cannot sample are shown in any case.
+    /// Least share of all samples for a row, %. Programs that the event cannot sample are shown in any case.
     pub percent_limit: Option<f64>,
     /// True to show programs without samples and runs.
     pub all: bool,
-    /// True to combine in one line the programs of recorders and unnamed programs, which loaders load for themselves, for instance to probe the
-    /// kernel.
+    /// True to combine in one line the programs of recorders and the unnamed programs. Loaders load unnamed programs for themselves, for instance to
+    /// probe the kernel.
     pub folds_tools: bool,
     /// True to keep mangled names of functions in user space.
     pub keep_mangled: bool,
-    /// True to fail if no program of the recording matches `programs`, or no task matches `comms`. False where programs can still be
-    /// loaded.
+    /// True to fail if no program of the recording matches `programs`, or no task matches `comms`. False for a live recording: a program that
+    /// matches can still be loaded.
     pub must_match: bool,
-    /// Number of threads that attribute samples; `None` for one per CPU. The report does not depend on it.
+    /// Number of threads that attribute samples; `None` for one per CPU. The report is the same for any number.
     pub threads: Option<usize>,
 }
 
@@ -64,16 +64,17 @@ impl Options {
     }
 }
 
-/// Percentage of a program's cost below which parts of its tree are folded, unless another is given.
+/// Default limit, % of a program's cost: smaller parts of the program's tree are folded.
 pub const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// Options of [`crate::Session::annotate`].
 #[derive(Debug, Clone, Default)]
 pub struct AnnotateOptions {
-    /// Selection of programs and samples. The first selected event with samples in a program is used. The limit applies to lines of a program: the
-    /// hottest lines with their context.
+    /// Selection of programs and samples. The first selected event with samples in a program is used. [`Options::limit`] is the number of hottest
+    /// lines per program; lines next to them are shown, too.
     pub query: Options,
-    /// Functions of the selected programs. An empty list selects all functions, and so does a filter without a function.
+    /// Filters of functions in the selected programs. All functions of a program are shown if no filter is for it, or one of its filters names no
+    /// function.
     pub functions: Vec<FunctionFilter>,
     /// Least share of the program's charged samples for a line, %; lines next to such a line are shown, too.
     pub percent_limit: Option<f64>,
@@ -207,7 +208,7 @@ macro_rules! named {
     };
 }
 
-// Declared after the macro, which must come first.
+// The module uses the macro above, so it is declared here.
 pub(crate) mod diff;
 
 named! { Split, "--by",
@@ -229,7 +230,7 @@ named! { Payer, "--payers",
 }
 
 impl Payer {
-    /// Returns true if task names are needed.
+    /// Returns true if the payer needs the names of tasks.
     pub(crate) fn needs_tasks(self) -> bool {
         matches!(self, Payer::Comm | Payer::Pid)
     }
@@ -250,27 +251,27 @@ pub enum Sort {
     Cost,
     /// Charged samples.
     Samples,
-    /// Samples in own code.
+    /// Samples in the program's own code.
     SelfTime,
-    /// Samples in callees.
+    /// Samples in kernel code that the program calls.
     Helper,
-    /// Samples in code that runs the program.
+    /// Samples in kernel code that runs the program.
     Entry,
-    /// Inclusive samples.
+    /// Samples in the program and in programs that it tail-calls or triggers.
     Total,
     /// Runs.
     Runs,
     /// Time per run.
     NsPerRun,
-    /// Time of all runs.
+    /// Time of all runs together.
     Cpu,
     /// Runs refused by the recursion guard.
     Misses,
-    /// Program id.
+    /// Id of the program.
     Id,
-    /// Name.
+    /// Name of the program.
     Name,
-    /// Type.
+    /// Type of the program.
     Type,
 }
 
@@ -294,7 +295,7 @@ named! { Sort, "--sort",
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuList(Vec<u32>);
 
-/// Limit on CPU numbers, above that of any kernel.
+/// Exclusive limit on CPU numbers. Kernels support fewer CPUs.
 const CPUS_MAX: u32 = 1 << 16;
 
 impl CpuList {
@@ -340,9 +341,9 @@ pub enum TimeRange {
     All,
     /// Start and end, ns of the recording's clock.
     Absolute(Option<u64>, Option<u64>),
-    /// Start and end, ns, counted from the recording's start, or by its clock (as perf does) if the values can only be clock times.
+    /// Start and end, ns since the recording's start. Values that can only be times of the recording's clock are clock times, as in perf.
     Plain(Option<u64>, Option<u64>),
-    /// Parts of the duration: start and end in millionths of it.
+    /// Parts of the duration: start and end in millionths of the duration.
     Percent(Vec<(u64, u64)>),
 }
 
@@ -370,7 +371,7 @@ impl FromStr for TimeRange {
         if let (Some(start), Some(stop)) = (start, stop)
             && start > stop
         {
-            return Err(bad("it stops before it starts"));
+            return Err(bad("the range stops before it starts"));
         }
         Ok(if is_clock { TimeRange::Absolute(start, stop) } else { TimeRange::Plain(start, stop) })
     }

@@ -23,13 +23,13 @@ pub struct TableStyle {
     pub text: TextStyle,
     /// Columns of the table.
     pub columns: TableColumns,
-    /// True to show the joint cost of each program and the programs that it leads to.
+    /// True to show the column with the cost of each program together with the programs that it tail-calls or triggers.
     pub inclusive: bool,
     /// True to draw a bar of each row's cost.
     pub bars: bool,
     /// True to explain columns and marks below the table.
     pub legend: bool,
-    /// True to show all notes below the table, false for the worst ones.
+    /// True to show all notes below the table, false for the few most severe notes.
     pub all_notes: bool,
 }
 
@@ -60,7 +60,7 @@ pub enum TableColumns {
 }
 
 impl TableColumns {
-    /// Name of the column of samples over time, which needs a report over time.
+    /// Name of the column of samples over time. The column needs a report over time.
     pub(crate) const SPARK: &str = "SPARK";
 
     /// Parses a list of names. A leading `+` adds the names to the default columns, as in util-linux.

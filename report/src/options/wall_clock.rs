@@ -1,5 +1,5 @@
-//! Wall-clock times of `--since` and `--until`. Times without a zone are UTC; times without a date refer to the day of the recording, so that a
-//! command gives the same result on any machine and day.
+//! Wall-clock times of `--since` and `--until`. A command gives the same result on any machine and day: a time without a zone is UTC, and a time
+//! without a date is relative to the end of the recording.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -59,7 +59,7 @@ impl WallRange {
         });
         match (since_ns, until_ns) {
             (Some(since), Some(until)) if until < since => {
-                Err(Error::option("--since/--until", self.to_string(), "it ends before it starts"))
+                Err(Error::option("--since/--until", self.to_string(), "the range ends before it starts"))
             }
             times => Ok(times),
         }
@@ -159,7 +159,7 @@ fn day(text: &str) -> Option<i64> {
     };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
     let days = days_since_1970(year, month, day);
-    // The month may not have the day: then the days since 1970 give another date.
+    // If the month does not have the day, the days since 1970 give another date.
     ((1..=12).contains(&month) && date_of(days) == (year, month, day)).then_some(days)
 }
 

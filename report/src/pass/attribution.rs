@@ -38,8 +38,8 @@ pub enum Charge {
         function: Option<u32>,
         /// Column of the ledger.
         column: ChargeColumn,
-        /// Address in the frame just inside the charged code: in the function that the program or its entry code called, or in an interrupt; `None`
-        /// if there is no such frame or it is not known.
+        /// Address in the frame just inside the charged code: in the function that the program or its entry code called, or in an interrupt. `None`
+        /// if the charged code is the leaf, or if the frame is unknown.
         called: Option<u64>,
     },
     /// To entry code of several programs, which share the cost: [`Attribution::sharers`].
@@ -84,8 +84,8 @@ impl Attribution<'_> {
         &self.inside.programs
     }
 
-    /// Address in the charged function: the leaf, the return address of the call that led to the leaf, or the address of an interrupt; `None` if no
-    /// function is charged.
+    /// Address in the charged function: the leaf, the return address of the call that led to the leaf, or the address at which an interrupt came.
+    /// `None` if no function is charged.
     pub fn frame(&self) -> Option<u64> {
         self.inside.frame
     }
@@ -119,7 +119,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Limit on the programs and on the functions that are kept of a chain: kernels do not nest so many.
+    /// Limit on the programs, and on the functions, of a chain: no kernel nests as many. Further ones are left out.
     const MAX: usize = 64;
 
     fn clear(&mut self) {
@@ -155,7 +155,7 @@ impl<'i> Attributor<'i> {
         Attributor { index, codes: CodeCache::new(&index.code), inside: Inside::default() }
     }
 
-    /// Returns the attribution of a sample with this chain; `leaf` is its address if it was taken in the kernel.
+    /// Returns the attribution of a sample with this chain. `leaf` is the sample's address; `None` for a sample outside of the kernel.
     #[inline]
     pub(crate) fn attribution(
         &mut self,
@@ -188,7 +188,7 @@ impl<'i> Attributor<'i> {
         // Address in the frame before: in the instruction that ran, or in the call instruction.
         let mut inner = leaf;
         let mut words = kernel_words(&chain);
-        // Nearly all chains begin with the leaf. Only for the others, the addresses that stand for the leaf's frame must be found and skipped.
+        // Nearly all chains begin with the leaf. In any other chain, the addresses that stand for the leaf's frame are skipped.
         if words.next().is_some_and(|first| first != leaf) {
             let skipped = words_of_leaf(self.index, leaf, &chain, time_ns);
             words = kernel_words(&chain);
@@ -327,7 +327,7 @@ enum Walked {
     Settled(Charge),
 }
 
-/// Clue that decides the charge unless a frame further out is in a program.
+/// Clue to the charge, from the frames so far. Decides the charge if no frame further out is in a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clue {
     Elsewhere,

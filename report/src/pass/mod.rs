@@ -271,7 +271,7 @@ impl<'o> Selection<'o> {
     /// Resolves `options` for a recording.
     ///
     /// # Errors
-    /// Fails if the options name an event or a time that the recording does not have.
+    /// Fails if the options name an event or a time that the recording does not have, or if they require a match and no program or task matches.
     pub(crate) fn new(recording: &OpenRecording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);

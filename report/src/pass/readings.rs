@@ -3,7 +3,7 @@
 use bprec_format::{AttrFlags, Error, Events, ReadFormat, SampleFields};
 use rustc_hash::FxHashMap;
 
-/// Event id, and the thread if each thread has its own counter; otherwise 0.
+/// Event id and thread id; the thread id is 0 if threads share the counter.
 pub(crate) type Counter = (u64, u32);
 
 /// Growth of a counter from one sample to the next.
@@ -29,8 +29,8 @@ impl Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }
 
-    /// Fills `growth` with the events whose counters have grown, and by how much. Samples must come in the order in which the kernel wrote them,
-    /// selected or not.
+    /// Fills `growth` with (event, growth) for each counter that has grown. Must get all samples, selected or not, in the order in which the kernel
+    /// wrote them.
     ///
     /// # Errors
     /// Fails if a value belongs to no event or is smaller than the value before. The other values of the sample still count.
@@ -52,9 +52,9 @@ impl Readings {
 
     /// Calls `visit` with the growth of each counter of a sample.
     ///
-    /// Counters start at 0, so the first value of a counter is its growth, unless the recording lacks its beginning (later files of
-    /// `--switch-output`): then the first value of the sampled counter is beyond twice its period. This counter has grown by one period since the
-    /// sample before, which this recording lacks; the growth of the other counters is unknown until their second value.
+    /// Counters start at 0, so the first value of a counter is its growth. But a recording may lack its beginning (later files of `--switch-output`):
+    /// then the first value of the sampled counter is beyond twice its period. The sampled counter has then grown by one period since the missing
+    /// sample before; the growth of the other counters is unknown until their second value.
     ///
     /// # Errors
     /// Fails as [`Readings::take`] does.

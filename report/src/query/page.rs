@@ -19,16 +19,14 @@ use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reads the call chains of an event, the report by program and the counters. With `keeps_samples`, each call chain has its samples; otherwise,
-/// frames in programs have source lines.
+/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if their addresses are kept.
 pub(crate) fn profile(
     recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
-    keeps_samples: bool,
+    kept: KeptDetails,
 ) -> Result<Profile> {
-    let wanted = WantedFacts { comm: true, intervals: keeps_samples, ..WantedFacts::default() };
-    let kept = KeptDetails { samples: keeps_samples, addresses: !keeps_samples };
+    let wanted = WantedFacts { comm: true, intervals: kept.samples, ..WantedFacts::default() };
     let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), kept);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let lines = frames::lines(recording, index, stacks.addresses());

@@ -10,11 +10,10 @@ use crate::input::source::Source;
 use crate::input::window::Window;
 use crate::{Result, TimeRange};
 
-/// Resolves a time range as reports do. If the range depends on the recording's length, the whole recording is read first; a stream is stored in a
-/// temporary file.
+/// Resolves a time range as reports do. For percentages and plain seconds, reads the whole recording first; a stream is stored in a temporary file.
 ///
 /// # Errors
-/// Fails if the recording cannot be read, or has no timestamps to select by.
+/// Fails if the recording cannot be read, has no timestamps to select by, or lies outside the range.
 fn window(source: &mut Source, range: &TimeRange) -> Result<Window> {
     match range {
         TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),

@@ -1,13 +1,13 @@
 //! Bills: owners of BPF programs, and the CPU time that each owner costs, by part.
 
 use super::blocks::{Block, View};
-use super::by_prog::measured;
+use super::by_prog::{late_ticks, measured};
 use super::cells::{memory, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Bill, BillParts, BillShare, EventBill, OwnerBill, OwnerKind};
+use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, OwnerBill, OwnerKind};
 use std::borrow::Cow;
 use std::io;
 
@@ -27,7 +27,7 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
         let fact = format!(
             "{samples} · {} for BPF ({} % of the machine)",
             grouped(total.count.samples),
-            of_machine(total.machine_percent, event.is_scaled)
+            of_machine(total.machine_percent, LateTicks::scales(event.late_ticks))
         );
         let blocks = [
             Block::Fact(measured(&report.recording, &event.name)),
@@ -44,7 +44,8 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
     }
     let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
     let shared = is_shared.then(|| SHARED.to_owned());
-    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(report.problems.iter().cloned()));
+    let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
+    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(late).chain(report.problems.iter().cloned()));
     view
 }
 
@@ -161,7 +162,7 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         F::csv("weight", |it| Some(it.parts.count.weight)),
         F::csv("machine_percent", |it| it.parts.machine_percent)
             .and_text(Column::number("%MACHINE").share().always(), |it| {
-                of_machine(it.parts.machine_percent, it.event.is_scaled || is_shared(it.parts))
+                of_machine(it.parts.machine_percent, LateTicks::scales(it.event.late_ticks) || is_shared(it.parts))
             }),
         F::csv("margin_percent", |it| it.parts.margin_percent)
             .and_text(Column::number("±").always(), |it| percent(it.parts.margin_percent)),

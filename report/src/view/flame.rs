@@ -35,7 +35,10 @@ impl Stacks {
             let outside = stack.frames.iter().take_while(is_outside).count();
             merged.entry(&stack.frames[outside..]).or_default().merge(stack.count);
         }
-        let stacks = merged.into_iter().map(|(frames, count)| Stack { frames: frames.to_vec(), count }).collect();
+        let stacks = merged
+            .into_iter()
+            .map(|(frames, count)| Stack { frames: frames.to_vec(), container: None, count })
+            .collect();
         Stacks { stacks, ..self }
     }
 
@@ -90,7 +93,7 @@ mod tests {
     use crate::model::{Frame, Unit};
 
     fn stack(frames: &[u32], samples: u64) -> Stack {
-        Stack { frames: frames.to_vec(), count: Count { samples, weight: samples } }
+        Stack { frames: frames.to_vec(), container: None, count: Count { samples, weight: samples } }
     }
 
     /// Stacks with ten samples in all.

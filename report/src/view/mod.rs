@@ -33,6 +33,7 @@ mod stat;
 mod tree;
 #[cfg(feature = "tui")]
 pub mod tui;
+mod without;
 
 pub use ascii::to_ascii;
 pub use first_screen::{CostPart, FirstScreen, Flag, HotLine, MachinePart, ScreenRow, Trust};
@@ -44,7 +45,7 @@ pub use stat::{StatFormat, StatWriter};
 use crate::Result;
 use crate::model::{
     Advice, Annotation, Bill, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report,
-    Trees,
+    Trees, Without,
 };
 use crate::options::{Paint, TableStyle, TextStyle};
 use crate::query::maps::MapsReport;
@@ -210,6 +211,8 @@ documents! {
     Payers: shown(payers::view), payers::csv;
     /// A table of owners per event and, if an owner was asked for, of the owner's programs. Rows of CSV: owners, and programs.
     Bill: shown(bill::view), bill::csv;
+    /// A table of payers per event. Rows of CSV: payers.
+    Without: shown(without::view), without::csv;
     /// A table per event. Rows of CSV: metrics of programs and of all BPF, and conditions.
     Diff: shown(diff::view), diff::csv;
     /// A paragraph per finding. Rows of CSV: findings.

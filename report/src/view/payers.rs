@@ -1,13 +1,13 @@
 //! Payers, and the cost of each program to each payer.
 
 use super::blocks::{Block, View};
-use super::by_prog::measured;
+use super::by_prog::{late_ticks, measured};
 use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Count, EventPayers, PayerTotal, Payers};
+use crate::model::{Count, EventPayers, LateTicks, PayerTotal, Payers};
 use crate::options::Payer;
 use std::borrow::Cow;
 use std::io;
@@ -21,8 +21,10 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     let mut view = View::default();
     view.series(&report.events, |nth, event| {
         let samples = counted(event.samples.samples, "sample");
-        let (bpf, share) =
-            (grouped(event.total.count.samples), of_machine(event.total.machine_percent, event.is_scaled));
+        let (bpf, share) = (
+            grouped(event.total.count.samples),
+            of_machine(event.total.machine_percent, LateTicks::scales(event.late_ticks)),
+        );
         let blocks = [
             Block::Fact(measured(&report.recording, &event.name)),
             Block::Fact(format!("{samples} · {bpf} in BPF ({share} % of the machine)")),
@@ -36,7 +38,8 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
-    view.notes([LEGEND.to_owned()].into_iter().chain(report.problems.iter().cloned()));
+    let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
+    view.notes([LEGEND.to_owned()].into_iter().chain(late).chain(report.problems.iter().cloned()));
     view
 }
 
@@ -84,7 +87,7 @@ impl<'r> PayerLine<'r> {
     fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> PayerLine<'r> {
         PayerLine {
             event: &event.name,
-            is_scaled: event.is_scaled,
+            is_scaled: LateTicks::scales(event.late_ticks),
             kind,
             program,
             count: total.count,
@@ -158,6 +161,18 @@ pub(super) enum Repeated {
     Named,
 }
 
+/// Column of a key of payers.
+pub(super) fn key_column(key: Payer) -> Column {
+    let (name, least) = match key {
+        Payer::Comm => ("COMM", 15),
+        Payer::Pid => ("PROCESS", 15),
+        Payer::Cgroup => ("CGROUP", 12),
+        Payer::Container => ("CONTAINER", 20),
+        Payer::Cpu => ("CPU", 6),
+    };
+    Column::text(name).always().cut_to(least)
+}
+
 fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>> {
     type F<'r> = LineColumn<'r, PayerLine<'r>>;
     let is_pairs = which != Which::Payers;
@@ -177,15 +192,8 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
         }),
     ];
     for (at, key) in report.keys.iter().enumerate() {
-        let (name, least) = match key {
-            Payer::Comm => ("COMM", 15),
-            Payer::Pid => ("PROCESS", 15),
-            Payer::Cgroup => ("CGROUP", 12),
-            Payer::Container => ("CONTAINER", 20),
-            Payer::Cpu => ("CPU", 6),
-        };
         let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
-        fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
+        fields.push(F::csv(key.to_string(), label).and_text(key_column(*key), move |it| {
             // The first payer column holds the name of the sum.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()

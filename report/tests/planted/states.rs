@@ -1,18 +1,18 @@
-//! Payloads of the recorder, with planted words as their texts.
+//! States of the recorder, with planted words as their texts.
 
 use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
-    FileFunctions, KernelSymbol, Map, MapContents, Missed, Owner, PodContainer, ProgArray, Program, ProgramCounters,
-    ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
-    TargetCounters, UserSymbols,
+    FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray,
+    Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget,
+    State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 
 use super::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
 
-/// Payloads of every kind that has a text. Each struct is written out, so a new field must be filled here.
+/// States of every kind that has a text. Struct literals name all fields, so that a new field does not compile until it is filled here.
 pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
     let p = planted;
     let mut states = vec![
@@ -161,6 +161,10 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             map_id: 1,
             slots: vec![TailCall { index: 0, prog_id: PROG_ID }],
             unread_slots: 0,
+        }),
+        State::ProbeMisses(ProbeMisses {
+            time_ns: 1 << 40,
+            links: vec![LinkMisses { link_id: 1, prog_id: PROG_ID, first: 0, last: Some(1) }],
         }),
         State::Unknown { kind: 999, body: p.secret("unknown state").into() },
     ];

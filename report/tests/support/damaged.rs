@@ -59,7 +59,7 @@ pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
     }
 }
 
-/// Limit on the size of recordings: with larger recordings, fewer could be tried in the same time.
+/// Limit on the size of recordings. Reading larger recordings would leave time for fewer damages.
 const INPUT_MAX_BYTES: usize = 100_000;
 
 /// Recordings with their names: those of the corpus, of guests and of the project, and inputs of former bugs.

@@ -56,7 +56,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("a time since the start")
 }
 
-/// Reads an input of this size and asserts the limits. Nothing else may run meanwhile.
+/// Reads an input of `input_bytes` bytes and asserts the limits. Other work of the process at the same time would count as well.
 pub(crate) fn within_limits<T>(about: &str, input_bytes: usize, read: impl FnOnce() -> T) -> T {
     let (before, start) = (NOW.load(Ordering::Relaxed), cpu_time());
     PEAK.store(before, Ordering::Relaxed);

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 2 << 20;
 const VIEWS: u16 = 19;
 /// Number of the way that compares the recording with itself.
 const COMPARISON: u16 = 8;
-/// Limit on each of the two numbers of a shape before they are reduced to `MAX_BYTES`, as a power of two.
+/// Limit on each of the two sizes of a shape, as an exponent of two. Then the sizes are reduced to `MAX_BYTES`.
 const LARGEST: f64 = 19.0;
 
 /// A recording, and the way to read it.
@@ -26,7 +26,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Chooses a case by any four numbers. All orders of magnitude of sizes are equally likely.
+    /// Chooses a case by any four numbers: shape, view, and two sizes. All orders of magnitude of a size are equally likely.
     pub(crate) fn draw([shape, view, n, m]: [u16; 4]) -> Case {
         let size = |number: u16| (f64::from(number) / f64::from(u16::MAX) * LARGEST).exp2() as u64;
         let shape = &HOSTILE_SHAPES[usize::from(shape) % HOSTILE_SHAPES.len()];
@@ -79,7 +79,8 @@ fn read(view: u16, bytes: &[u8]) -> Result<()> {
         }
         4 => {
             forms(&session.payers(&options, &[Payer::Comm, Payer::Container])?)?;
-            forms(&session.bill(&options, None)?)
+            forms(&session.bill(&options, None)?)?;
+            forms(&session.without(&options, &["*".to_owned()], &[Payer::Comm, Payer::Container])?)
         }
         5 => forms(&session.trees(&options, 0.0)?),
         6 => forms(&session.over_time(&options, None)?),

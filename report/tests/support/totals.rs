@@ -28,7 +28,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Fields of a protobuf message that hold bytes: field number and bytes. Numeric fields are skipped.
+/// Fields of a protobuf message that hold bytes, each with its field number. Numeric fields are skipped.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -48,7 +48,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     found
 }
 
-/// Sums over all samples of a profile, whose values are samples and weight.
+/// Sums over all samples of a pprof profile: number of samples, and weight.
 fn pprof_totals(packed: &[u8]) -> (u128, u128) {
     let mut profile = Vec::new();
     GzDecoder::new(packed).read_to_end(&mut profile).unwrap();
@@ -63,7 +63,7 @@ fn pprof_totals(packed: &[u8]) -> (u128, u128) {
     totals
 }
 
-/// Sums of weights and of samples in an OTLP message; its profiles have one value per sample.
+/// Sum of the values of each profile in an OTLP message: first of weights, then of samples.
 fn otlp_totals(message: &[u8]) -> Vec<u128> {
     let below = |message, wanted| fields(message).into_iter().filter(move |(number, _)| *number == wanted);
     let profiles =
@@ -72,8 +72,8 @@ fn otlp_totals(message: &[u8]) -> Vec<u128> {
     profiles.map(|(_, profile)| below(profile, 2).map(|(_, sample)| value(sample)).sum()).collect()
 }
 
-/// Asserts that JSON and CSV have the totals of the report, and all exports those of the stacks; returns true if there was something to compare.
-/// Another test (`stacks.rs`) compares both totals, because the stack of a damaged sample may be unreadable.
+/// Asserts that JSON and CSV have the totals of the report, and all exports the totals of the stacks. Returns true if there are samples to compare.
+/// The two totals can differ, because the stack of a damaged sample may be unreadable. `stacks.rs` compares them for whole recordings.
 pub(crate) fn totals_agree(about: &str, input: &Input) -> bool {
     let options = Options { threads: Some(1), ..Options::default() };
     let Ok(report) = by_prog(input, &options) else { return false };

@@ -2,15 +2,15 @@
 
 use super::{Turn, u32_at, u64_at};
 
-/// Converts the numbers of a `bpf_prog_info` that reaches to `end`. The tag (8 bytes) and the name (16 bytes) are copied as bytes, and so are fields
-/// unknown to this converter.
+/// Converts the numbers of a `bpf_prog_info` that reaches to `end`. Copies the tag (8 bytes), the name (16 bytes), and fields that the converter does
+/// not know.
 fn turn_info(turn: &mut Turn<'_>, end: usize) {
     turn.numbers(&[4, 4]);
     turn.bytes(8);
     turn.numbers(&[4, 4, 8, 8, 8, 4, 4, 8]);
     turn.bytes(16);
     turn.number(4);
-    // This C bit field has one bit: the first bit, which is the highest bit on big-endian machines.
+    // A C bit field of one bit: the lowest bit of the word on little-endian machines, the highest on big-endian machines.
     let at = turn.out.len();
     let bits = turn.number(4) as u32;
     turn.out.truncate(at);
@@ -68,7 +68,7 @@ fn turn_array(bytes: &[u8], elements: Elements) -> Vec<u8> {
     turn.out
 }
 
-/// Converts the section BPF_PROG_INFO; returns false if it is not as documented.
+/// Converts the section BPF_PROG_INFO; returns false if the section does not have the documented layout.
 pub(super) fn programs(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     for _ in 0..count {
@@ -99,7 +99,7 @@ pub(super) fn programs(turn: &mut Turn<'_>) -> bool {
     turn.is_at_end()
 }
 
-/// Converts the section BPF_BTF; returns false if it is not as documented.
+/// Converts the section BPF_BTF; returns false if the section does not have the documented layout.
 pub(super) fn types(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     for _ in 0..count {
@@ -111,7 +111,7 @@ pub(super) fn types(turn: &mut Turn<'_>) -> bool {
     turn.is_at_end()
 }
 
-/// Converts BTF. All types are numbers of 4 bytes, and so is the header after the magic (2 bytes) and two single bytes.
+/// Converts BTF. The header is a magic of 2 bytes, two single bytes, and numbers of 4 bytes. All types consist of numbers of 4 bytes.
 fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     let header_bytes = u32_at(blob, 4) as usize;
     let section = |at: usize| (header_bytes + u32_at(blob, at) as usize, u32_at(blob, at + 4) as usize);

@@ -71,7 +71,7 @@ fn events(turn: &mut Turn<'_>) -> bool {
     let count = turn.number(4);
     let size = turn.number(4) as usize;
     for _ in 0..count {
-        // The section has one size for all attrs, which is at least the size field of each attr.
+        // The section has one size for all attrs. It is at least the size that each attr gives for itself.
         debug_assert!(Attr::of(turn.peek(size)).size <= size);
         turn_attr(turn, size);
         let ids = turn.number(4);

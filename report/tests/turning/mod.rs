@@ -1,5 +1,5 @@
 //! A converter of recordings from little-endian to big-endian. It follows the documented layouts and shares no
-//! code with the reader, so each can reveal errors of the other.
+//! code with the reader, so a comparison reveals errors of the reader and of the converter.
 
 mod bpf;
 mod features;
@@ -35,7 +35,7 @@ impl<'a> Turn<'a> {
         widths.iter().fold(0, |_, width| self.number(*width))
     }
 
-    /// Copies a number of 8 bytes after `change`.
+    /// Converts a number of 8 bytes after `change` has replaced its value.
     pub(crate) fn replaced(&mut self, change: impl FnOnce(u64) -> u64) {
         let start = self.out.len();
         let value = self.number(8);
@@ -67,8 +67,8 @@ impl<'a> Turn<'a> {
 
 impl Turn<'_> {
     /// Converts fields by `layout`, one sign per field: `1` `2` `4` `8` a number of this many bytes, `b` 8 unchanged bytes,
-    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, unless it is 0, a
-    /// number of 8 bytes, `?(…)` a u8 and, unless it is 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
+    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, if the u8 is not 0, a
+    /// number of 8 bytes, `?(…)` a u8 and, if the u8 is not 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
     /// fields in brackets, `s(…)` a u32 with a length in bytes and fields of this length. Returns false if bytes are missing or left over.
     pub(crate) fn fields(&mut self, layout: &str) -> bool {
         self.some_fields(layout.as_bytes()) && self.is_at_end()
@@ -123,7 +123,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Copies the rest; returns true if it is nothing but the padding of a record.
+    /// Copies the rest; returns true if the rest is only padding: fewer than eight bytes, all 0.
     pub(crate) fn is_at_end(&mut self) -> bool {
         let rest = self.peek(usize::MAX);
         self.bytes(rest.len());
@@ -145,7 +145,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// Parts of a file, from its header. Pairs are offset and size.
+/// Positions of the parts of a file, from its header. Each pair is offset and size.
 struct Header {
     attr_size: usize,
     attrs: (usize, usize),
@@ -174,7 +174,7 @@ impl Header {
     }
 }
 
-/// A little-endian file without the features that the converter does not know: only tools of one vendor write them.
+/// Removes the features that the converter does not know from a little-endian file. Only tools of one vendor write such features.
 pub(crate) fn without_unknown_features(file: &[u8]) -> Vec<u8> {
     let header = Header::of(file);
     let table = header.data.0 + header.data.1;
@@ -193,7 +193,7 @@ pub(crate) fn without_unknown_features(file: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Converts a little-endian file; fails with the part that the converter does not know.
+/// Converts a little-endian file. The error names the part of the file that the converter cannot convert.
 pub(crate) fn turned_file(file: &[u8]) -> Result<Vec<u8>, String> {
     let header = Header::of(file);
     let mut out = file.to_vec();
@@ -260,8 +260,8 @@ impl Events {
         self.known.push(attr);
     }
 
-    /// Event of a record, by its id. The id is at the same offset in all samples, and at the same distance from the end in all
-    /// other records.
+    /// Event of a record, by the id in the record. All samples have the id at the same offset; all other records have it at the
+    /// same distance from their end.
     fn of(&self, kind: u32, record: &[u8]) -> Attr {
         let first = self.known.first().cloned().unwrap_or_default();
         let place = |bits: &[u32]| bits.iter().filter(|bit| first.sample_type >> **bit & 1 != 0).count() * 8;
@@ -304,7 +304,7 @@ fn turned_records(data: &[u8], events: &mut Events) -> Result<Vec<u8>, String> {
         out.extend_from_slice(data.get(at..at + outside).ok_or("the data after a record is cut off")?);
         at += outside;
     }
-    // The rest of an incomplete record would be an error in both byte orders, but at different sizes.
+    // An incomplete record is an error in both byte orders, but readers would report different sizes.
     match at == data.len() {
         true => Ok(out),
         false => Err("a record is cut off".into()),

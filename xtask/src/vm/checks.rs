@@ -27,7 +27,7 @@ struct Checked {
     unavailable: Option<String>,
 }
 
-/// Tests in each of `guests`, several at once, and adds the results to `tally`. Prints the time of each guest at the end.
+/// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest at the end.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
     let next = AtomicUsize::new(0);
     let take_one = || guests.get(next.fetch_add(1, Ordering::Relaxed));

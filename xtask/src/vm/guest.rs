@@ -245,8 +245,8 @@ const COMPLAINTS: [&str; 12] = [
     "Unable to handle kernel",
 ];
 
-/// Returns the faults in the kernel's log, and those in the taint flags, which stay when a message has left the log's buffer: 128 is
-/// an oops, 512 a warning.
+/// Returns the faults in the kernel's log and in the taint flags. The flags stay set after a message has left the log's buffer: 128 is an oops, 512 a
+/// warning.
 fn complaints(kept: &Path, console: &Path) -> Result<Vec<String>> {
     let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let mut text = read(console)?;

@@ -16,8 +16,8 @@ use super::{Guest, Machine, Unavailable, cache, cpio};
 /// 7.2), and then a guest dies without a fault of bprec.
 const EMULATOR_SUITE: &str = "trixie";
 
-/// Packages in the guest besides bprec's binaries. The process name of busybox's shell is `exe`. `libelf1` is also a name
-/// that newer releases provide for their package.
+/// Packages in the guest besides bprec's binaries. The process name of busybox's shell is `exe`. Newer releases provide `libelf1` as a second name of
+/// their package.
 const PROGRAMS: [&str; 10] = [
     "busybox-static",
     "coreutils",

@@ -20,7 +20,7 @@ for module in /modules/*.ko; do
 done
 ip link set lo up
 hostname guest
-# An emulated processor is slow enough for the kernel to take sampling for a burden and to lower its rate.
+# On a slow emulated processor, sampling takes so much of the time that the kernel would lower the sampling rate.
 echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 [ -w /proc/sys/net/core/bpf_jit_enable ] && echo 1 >/proc/sys/net/core/bpf_jit_enable
 

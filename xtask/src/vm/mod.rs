@@ -35,7 +35,8 @@ pub(crate) struct Guest {
     pub(crate) kernel_suite: &'static str,
     /// Suite of perf, bpftool and the C library. It is not older than this machine's release, because the test programs are linked here.
     pub(crate) user_suite: &'static str,
-    /// Test programs, as `CRATE-NAME`; `CRATE-` means all of a crate, an empty name all. The root crate's programs are the files of `tests/live.rs`.
+    /// Test programs, as `CRATE-NAME`; `CRATE-` selects all of a crate, an empty name all. The root crate's programs are the files of
+    /// `tests/live.rs`.
     pub(crate) tests: &'static [&'static str],
     /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
@@ -81,7 +82,7 @@ impl Machine {
     }
 }
 
-/// Loads that are recorded: all loads together, and one load with a trampoline for itself.
+/// Loads that are recorded: all loads together, and one load with its own trampoline.
 const RECORDINGS: &[&str] = &["all", "trampoline"];
 
 /// Settings of most guests.
@@ -99,9 +100,8 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// Tests that do not depend on the kernel, and run only on this machine: the code between the rings and the file, and the start and
-/// end of a recording. The tests of a load's ledger also are in this list: they compare times, and run in the guest that counts
-/// instructions.
+/// Tests that run only on this machine because they do not depend on the kernel: the code between the rings and the file, and the start and end of a
+/// recording. The list also has the tests of a load's ledger: they compare times, so they run in the guest that counts instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",

@@ -69,7 +69,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Checks that perf opens the file without a message, and counts the same number of samples of the event.
+    /// Checks that perf opens the file without a message and counts as many samples of the event.
     fn has_perfs_samples(&self) -> Result<()> {
         let complaints = self.text("perf.err")?;
         ensure!(complaints.trim().is_empty(), "perf says {}", complaints.trim());
@@ -120,7 +120,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Checks that a program with its own trampoline is charged for it, and that two programs with a shared trampoline are not.
+    /// Checks that the program with its own trampoline is charged for the trampoline.
     fn charges_entry(&self) -> Result<()> {
         let event = self.event()?;
         let rows = event["rows"].as_array().context("no rows")?;

@@ -15,7 +15,7 @@ inventory() {
   find /sys/fs/bpf -mindepth 1
 }
 
-# The binaries expect each other where they were built, and what they read of the sources where those were.
+# The binaries expect each other, and the sources, at the paths of the build.
 read -r built_at <built_at
 mkdir -p "${built_at%/*}"
 ln -s /payload/bin "$built_at"
@@ -38,9 +38,10 @@ while read -r name program of; do
       skips="$skips --skip $one"
     fi
   done <withheld
-  # One at a time: recordings switch run statistics on for the whole machine, and these tests compare what is loaded before and after.
+  # The tests run one at a time: a recording switches run statistics on for the whole machine, and some tests compare the programs
+  # that are loaded before and after.
   timeout 600 "$test" --test-threads=1 --show-output $skips $of </dev/null >"/out/tests/$name.txt" 2>&1
-  # One or two that failed are run once more, which the host counts. Their names stand before the result.
+  # One or two failed tests run once more; the host counts this run. Their names are printed before the result.
   if grep -q '^test result: FAILED.* [12] failed' "/out/tests/$name.txt"; then
     failed=$(grep -B3 '^test result: FAILED' "/out/tests/$name.txt" | grep '^    ')
     timeout 300 "$test" --test-threads=1 --show-output --exact $failed </dev/null >"/out/again/$name.txt" 2>&1
@@ -50,7 +51,7 @@ while read -r name program of; do
   echo "guest: $name: ${result:-no result} after $((${ended%.*} - ${began%.*})) s"
 done <runs
 
-# recorded NAME LOAD...: records two seconds of a running load, and leaves what bprec and perf say of the file. The host compares.
+# recorded NAME LOAD...: records two seconds of a running load. Leaves the outputs of bprec and perf for the file; the host compares them.
 recorded() {
   at=/out/recordings/$1
   shift
@@ -62,7 +63,7 @@ recorded() {
     kill -0 $load 2>/dev/null || break
     sleep 0.1
   done
-  # A rate that an emulated processor can keep up with.
+  # An emulated processor can keep up with this rate.
   timeout 60 bprec record -a -F 1000 -o "$at.data" -- sleep 2 >"$at.record.txt" 2>&1
   echo $? >"$at.record.status"
   kill -INT $load
@@ -76,7 +77,7 @@ while read -r load || [ -n "$load" ]; do
   [ -z "$load" ] || recorded "$load" "$load"
 done <recordings
 
-# Programs go some time after their last descriptor.
+# The kernel frees programs some time after their last descriptor is closed.
 sleep 0.5
 inventory >/out/inventory-after.txt 2>&1
 if cmp -s /out/inventory-before.txt /out/inventory-after.txt; then

@@ -1,11 +1,11 @@
 //! The pinned map in which sessions of bprec and perf find the leader of an event.
 //!
 //! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the same way.
-//! Each value holds two ids: that of the leader's link, and that of the leader's map `diff_readings`. A session changes the map only while it holds
-//! the map's lock (`flock`).
+//! Each value holds the id of the leader's link and the id of the leader's map `diff_readings`. A session changes the map only while it holds the
+//! map's lock (`flock`).
 //!
-//! perf leaves its map pinned for the next session. bprec recognizes a map that bprec created by its name. A session of bprec that leaves such a map
-//! without a live leader removes the pin, under the lock. A session that waited for the lock therefore checks that its map is still the pinned map.
+//! perf leaves its map pinned for the next session. A map with bprec's name was created by bprec: a session of bprec that leaves it without a live
+//! leader removes the pin, under the lock. A session that waited for the lock therefore checks that its map is still the pinned map.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ const CALL: &str = "cannot share counters through the map";
 const NAME: &str = "bprec_attrs";
 const HASH: u32 = 1;
 const VALUE_BYTES: usize = 8;
-/// Number of entries of a new map, the same as in perf.
+/// Entries of a new map; perf's map has as many.
 const ENTRIES: u32 = 16;
 /// Accepted key sizes, in bytes: from the first version of `perf_event_attr` to more than future versions are likely to need.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 64..=512;
@@ -36,7 +36,7 @@ const LEAVE_EVERY: Duration = Duration::from_millis(5);
 /// `BPF_ANY`
 const ANY: u64 = 0;
 
-/// The open map.
+/// The map of leaders, opened for reading and writing.
 #[derive(Debug)]
 pub struct AttrMap {
     fd: OwnedFd,
@@ -57,12 +57,12 @@ pub enum LeaderSlot {
     Leader(Leader),
     /// No leader, or a leader that has ended.
     Free,
-    /// Leader of another tool that followers cannot read, with the reason.
+    /// Leader of another tool, with the reason why followers of bprec cannot read it.
     Foreign(String),
 }
 
 impl AttrMap {
-    /// Opens the map that is pinned at `path` and waits for its lock. If nothing is pinned, creates and pins a map with keys of `key_bytes`
+    /// Opens the map that is pinned at `path` and waits for its lock. If nothing is pinned there, creates and pins a map with keys of `key_bytes`
     /// bytes.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl AttrMap {
         }
     }
 
-    /// Removes stale entries under the lock. Returns the number of leaders of `own` keys that are still attached.
+    /// Removes stale entries under the lock. Returns the count of leaders that have a key in `own` and are still attached.
     fn sweep(&self, own: &[Vec<u8>]) -> Result<usize> {
         self.wait_for_lock(Instant::now() + PATIENCE)?;
         let swept = self.sweep_locked(own);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Charges the counts of the ending time slice to tasks and cgroups. It runs at each context switch after the leaders that read
- * the events, and computes the differences of their readings itself: nothing is counted twice, and nothing is lost when another session
- * makes a leader read in between, or when a reading fails.
+ * Charges the counts of the ending time slice to tasks and cgroups. Runs at each context switch, after the leaders that read the
+ * events, and computes the differences of their readings itself. Nothing is counted twice or lost, even if another session makes a
+ * leader read between two switches, or if a reading fails.
  *
  * The kernel does not nest runs of this program on one CPU, so each field has one writer.
  */
@@ -30,22 +30,22 @@ struct reading {
 
 /* Totals of one target on one CPU; only this CPU writes them. */
 struct target_stats {
-	/* Odd while the readings are written: user space repeats a reading if this was odd, or has changed after the reading. */
+	/* Odd while the program writes the readings. User space reads them again if the value was odd or has changed meanwhile. */
 	volatile __u64 sequence;
 	struct reading readings[EVENTS_MAX];
 } __attribute__((aligned(64)));
 
 struct followed {
 	/*
-	 * Address of the process's signal_struct, the same for all its threads, also after an exec, and different in other processes:
-	 * it detects a reused task id. 0 until the first run of the task.
+	 * Address of the task's signal_struct: the same for all threads of a process, also after an exec. A task with this id and
+	 * another address is a new task with a reused id. 0 until the first run of the task.
 	 */
 	__u64 process;
 	__u32 target;
 	__u32 inherit;
 };
 
-/* Written by user space, except `no_room`: the number of tasks without a free entry. */
+/* `enabled` is written by user space. `no_room` is the count of new tasks for which the map of tasks had no free entry. */
 struct control {
 	__u64 enabled;
 	__u64 no_room;
@@ -70,16 +70,16 @@ struct task_struct {
 	struct signal_struct *signal;
 } KERNEL_STRUCT;
 
-/* Number of leaders. */
+/* Count of leaders. */
 const volatile __u32 events_used = 0;
 /* Non-zero if tasks are among the targets. */
 const volatile __u32 with_tasks = 0;
 /* Bit n is set if cgroups at level n of the hierarchy are among the targets. */
 const volatile __u32 cgroup_levels = 0;
-/* Limit on CPU numbers: all are lower. */
+/* Limit on CPU numbers: all of them are lower. */
 const volatile __u32 cpus_used = 1;
 
-/* `prev_readings` of each leader; unused ones are set to the map of the first leader. */
+/* `prev_readings` of each leader; slots without a leader get the map of the first leader. */
 #define LEADER(name)                                                                                                                      \
 	struct {                                                                                                                          \
 		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                                  \
@@ -142,7 +142,7 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
-/* Computes the growth of a reading; 0 if the reading has decreased, which happens while its leader runs inside itself. */
+/* Computes the growth of a reading; 0 if the reading is older than the last one: its leader was interrupted by another run of itself. */
 static __always_inline void grow(const struct reading *now, struct reading *last, struct reading *grown)
 {
 	if (now->enabled_ns < last->enabled_ns || now->value < last->value || now->running_ns < last->running_ns) {
@@ -222,12 +222,12 @@ static __always_inline void forget(struct task_struct *task, __u64 process, __u3
 	struct signal_struct *signal = (struct signal_struct *)process;
 	int exit_state = 0, live = 0;
 
-	/* A task with an exit state runs no more. */
+	/* A task without an exit state may run again. */
 	if (bpf_probe_read_kernel(&exit_state, sizeof(exit_state), &task->exit_state) || !exit_state)
 		return;
 	if (bpf_probe_read_kernel(&live, sizeof(live), &signal->live.counter))
 		return;
-	/* The id of the first thread stays in use after its exit, because a thread that execs takes it. It is removed with the last thread. */
+	/* A thread that execs takes the id of the first thread. This id is therefore removed only with the last thread. */
 	if (tid != first || !live)
 		bpf_map_delete_elem(&tasks, &tid);
 	if (tid != first && !live)
@@ -277,7 +277,7 @@ static __always_inline int follow(const int ordered)
 	FOLLOW(5)
 	FOLLOW(6)
 	FOLLOW(7)
-	/* 1 tells a session that requested this run that the kernel did not skip it. */
+	/* A return value of 1 shows a session that requested this run: the kernel did not skip the run. */
 	if (!control->enabled)
 		return 1;
 	if (with_tasks)
@@ -311,7 +311,7 @@ int bprec_follow(void *ctx)
 	return follow(0);
 }
 
-/* The same, for processors on which other CPUs can see stores in another order. */
+/* bprec_follow for processors on which other CPUs can see stores in another order. */
 SEC("raw_tp/sched_switch")
 int bprec_follow_o(void *ctx)
 {

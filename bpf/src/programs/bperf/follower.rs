@@ -55,7 +55,7 @@ pub struct Follower {
 /// Tasks and cgroups for which a follower adds up counts. The sizes are fixed when the follower is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    /// Number of accounts. An account is the sum of the counts of the tasks and cgroups that are charged to it.
+    /// Count of accounts. An account is the sum of the counts of the tasks and cgroups that are charged to it.
     pub accounts: u32,
     /// True if tasks will be added, see [`Follower::add_task`].
     pub tasks: bool,
@@ -65,7 +65,7 @@ pub struct Targets {
     pub cgroup_levels: u32,
 }
 
-/// New tasks that are charged to the account of the task that creates them.
+/// Tasks that are charged to the account of the task that creates them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inherit {
     /// No new tasks.
@@ -77,7 +77,7 @@ pub enum Inherit {
 }
 
 impl Follower {
-    /// Loads a follower of at most [`FOLLOWED_MAX`] leaders and attaches it after them. It charges nothing before [`Follower::enable`].
+    /// Loads a follower of at most [`FOLLOWED_MAX`] leaders and attaches its programs after theirs. It charges nothing before [`Follower::enable`].
     ///
     /// # Errors
     /// Fails if the kernel refuses the programs: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
@@ -110,8 +110,8 @@ impl Follower {
         Ok(Follower { object, program, control, stats, cpus: cpus as usize, events: leaders.len(), links })
     }
 
-    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects
-    /// the tasks that are charged with it. Returns false, and changes nothing, if the thread is already charged.
+    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects the
+    /// tasks created by the thread that are charged, too. Returns false, and changes nothing, if the thread is already charged.
     ///
     /// # Errors
     /// Fails if the map of tasks is full.
@@ -128,7 +128,7 @@ impl Follower {
         }
     }
 
-    /// Charges the time slice in progress on `cpu`, up to the leaders' last reading. Returns false if the CPU is offline.
+    /// Charges the time slice in progress on `cpu`, up to the last readings of the leaders. Returns false if the CPU is offline.
     ///
     /// # Errors
     /// Fails if the kernel refuses the run.
@@ -144,7 +144,7 @@ impl Follower {
         Ok(true)
     }
 
-    /// Starts charging. Counts before the last [`Follower::charge_now`] of a CPU are not charged.
+    /// Starts charging. On each CPU, counts before the last [`Follower::charge_now`] are not charged.
     pub fn enable(&self) {
         self.control.set(ENABLED, 1);
     }
@@ -182,7 +182,7 @@ impl Follower {
         }
     }
 
-    /// Number of new tasks that are not charged because the map of tasks was full.
+    /// Count of new tasks that are not charged, because the map of tasks was full.
     pub fn no_room(&self) -> u64 {
         self.control.get(NO_ROOM)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Reads one event at each context switch, for all sessions that count it. The names of the function and of the maps, and
- * the maps' shapes, are an interface: perf's followers attach to `on_switch` and use `diff_readings`; bprec's read `prev_readings`.
+ * Reads one event at each context switch, for all sessions that count it. The names of the function and maps, and the layouts
+ * of the maps, are an interface: perf's followers attach to `on_switch` and use `diff_readings`, bprec's read `prev_readings`.
  *
- * Sessions also run it between switches, to read the count of a slice in progress. `current` is the task whose slice ends.
+ * Sessions also run this program between switches, to read the count of a slice in progress. At a switch, `current` is the task that leaves.
  */
 #include "../bprec_bpf.h"
 
@@ -50,7 +50,7 @@ int on_switch(void *ctx)
 
 	if (!prev || !diff)
 		return 0;
-	/* `now` can be older than the stored reading if another CPU's request ran this program inside itself. */
+	/* `now` can be older than the stored reading: a request from another CPU can run this program in the middle of this run. */
 	if (bpf_perf_event_read_value(&events, BPF_F_CURRENT_CPU, &now, sizeof(now)) || now.enabled_ns < prev->enabled_ns) {
 		/* Followers that add up differences must not add the last difference again. */
 		diff->value = 0;

@@ -39,9 +39,9 @@ pub struct Leader {
 /// Reading of an event on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventReading {
-    /// Number of the CPU.
+    /// CPU number.
     pub cpu: u32,
-    /// Current count.
+    /// Count of the event.
     pub value: u64,
     /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,
@@ -90,8 +90,8 @@ impl Leader {
         })
     }
 
-    /// Opens the leader with the link `link_id`. Returns `LeaderSlot::Free` if the link is not of a leader with the map of differences
-    /// `differences_id`.
+    /// Opens the leader with these ids of its link and its map of differences. Returns `LeaderSlot::Free` if an id now belongs to another object, and
+    /// `LeaderSlot::Foreign` if the leader has no map of readings.
     pub(super) fn find(link_id: u32, differences_id: u32) -> Result<LeaderSlot> {
         let link = sys::fd_by_id(Kind::Link, link_id)?;
         let (info, arrays) = sys::link_info(link.as_fd(), link_id)?;

@@ -4,10 +4,10 @@
 //! find the leader in a pinned map ([`AttrMap`]) and share it; the leader is unloaded when its last session ends. The leader's readings
 //! give the counts of whole CPUs. For tasks and cgroups, each session has a second program, which adds up their counts ([`Follower`]).
 //!
-//! The followers of bprec are not fexit programs on the leader, as perf's followers are. Some machines refuse fexit programs, the trampoline of a
-//! function takes only a few dozen of them, and each event needs a fexit program of its own. A follower of bprec is attached to the same tracepoint,
-//! after the leaders, and computes the differences of their readings itself. It loses no counts if another session makes a leader read between two
-//! context switches, and it counts nothing twice if a reading fails.
+//! perf's followers are fexit programs on the leader. bprec's are not, because some machines refuse fexit programs, the trampoline of a function
+//! takes only a few dozen of them, and each event would need a fexit program of its own. A follower of bprec is attached to the same tracepoint as
+//! the leaders, after them, and computes the differences of their readings itself. It loses no counts if another session makes a leader read between
+//! two context switches, and it counts nothing twice if a reading fails.
 
 mod attr_map;
 mod follower;

@@ -1,6 +1,6 @@
-//! Measures the cost of a probe and its overhead in its own counts, on a program that does nothing.
+//! Measures two costs of a probe on an empty program: the time that the probe adds to a run, and the part of this time that its own counts include.
 //!
-//! The kernel's run statistics change both numbers by a third or more. Each result therefore says whether they were on.
+//! The kernel's run statistics change both costs by a third or more. Each result therefore has the flag [`ProbeCost::with_stats`].
 
 use super::empty::unfit;
 use super::load::Profiler;
@@ -8,21 +8,21 @@ use super::per_cpu::ProbeCounts;
 use super::probe::Probe;
 use crate::error::Result;
 
-/// Number of runs per test run call; the kernel returns their mean time, rounded to 1 ns.
+/// Runs per test run call; the kernel returns their mean time, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// Number of rounds; each round measures all variants in turn. The lower quartile is used, because other work can only add time.
+/// Count of rounds; each round measures all variants in turn. The lower quartile is used, because other work can only add time.
 const BATCHES: usize = 41;
 /// Limit on attempts if run statistics are switched on or off during a calibration.
 const TRIES: usize = 5;
 /// Interval of measurement (one in this many runs) with which practically no run is measured.
 const NEVER: u64 = 1 << 30;
 
-/// Overhead of a probe, as totals over a number of runs.
+/// Cost of a probe, as totals over [`ProbeCost::runs`] runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCost {
-    /// Number of runs in the totals.
+    /// Count of runs in the totals.
     pub runs: u64,
-    /// Time that the probe counts for an empty program, ns: the overhead in its own counts.
+    /// Time that the probe counts for an empty program, ns: the part of its cost that its own counts include.
     pub inside_ns: u64,
     /// Counts of the events for an empty program, scaled if the events were multiplexed.
     pub inside: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct ProbeCost {
 }
 
 impl Profiler {
-    /// Measures the overhead of a probe, without switching run statistics. Takes some milliseconds and runs only programs of our own.
+    /// Measures the cost of a probe and leaves run statistics as they are. Takes some milliseconds and runs only programs of our own.
     ///
     /// # Errors
     /// Fails if the programs cannot be run, or if run statistics are switched on or off during every attempt.
@@ -83,7 +83,7 @@ impl Profiler {
                 }
             }
             probe.set_every(NEVER);
-            // This run is still measured; it draws the number of runs to skip.
+            // The program measures this run too, and draws the count of runs to skip.
             self.empty.run(1)?;
             skipped.push(self.empty.run(RUNS)?);
         }
@@ -115,7 +115,7 @@ fn read(probe: &Probe) -> Result<ProbeCounts> {
     probe.read().ok_or_else(|| unfit("calibration failed: the counts kept changing while bprec read them".to_owned()))
 }
 
-/// Returns the count of an event between two readings, scaled to the enabled time; `None` if the event was never on the hardware.
+/// Returns the count of an event between two readings, scaled to the enabled time; `None` if the event was enabled, but never on the hardware.
 fn scaled(before: &ProbeCounts, now: &ProbeCounts, event: usize) -> Option<u64> {
     let (before, now) = (before.readings.get(event)?, now.readings.get(event)?);
     let [value, enabled_ns, running_ns] = [0, 1, 2].map(|part| u128::from(now[part] - before[part]));

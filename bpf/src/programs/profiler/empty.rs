@@ -34,7 +34,7 @@ impl BareProgram {
         Ok(sys::FdInfo::of_own(self.0.as_fd())?.prog_id.unwrap_or(0))
     }
 
-    /// Reads the number of runs and their total time in ns, from the kernel's run statistics.
+    /// Reads the count of runs and their total time in ns, from the kernel's run statistics.
     pub(super) fn counted(&self) -> Result<(u64, u64)> {
         sys::prog_summary(self.0.as_fd(), 0).map(|(info, _)| (info.run_cnt, info.run_time_ns))
     }
@@ -61,7 +61,7 @@ impl EmptyProgram {
         self.program.as_fd()
     }
 
-    /// Reads the number of runs of the copy without a probe, from the kernel's run statistics.
+    /// Reads the count of runs of the copy without a probe, from the kernel's run statistics.
     pub(super) fn counted_runs(&self) -> Result<u64> {
         self.bare.counted().map(|(runs, _)| runs)
     }

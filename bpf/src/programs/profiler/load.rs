@@ -28,7 +28,7 @@ const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
 const PER_CPU: &str = ".bss.per_cpu";
 /// Section with one word: the time that counting adds to a run, ns.
 const OVERHEAD: &str = ".bss.overhead";
-/// True if other CPUs may see stores in another order than they were made. x86 and s390x keep the order.
+/// True if other CPUs may see this CPU's stores in another order. x86 and s390x keep the order.
 const STORES_ARE_REORDERED: bool = !cfg!(any(target_arch = "x86_64", target_arch = "s390x"));
 /// `BPF_LD | BPF_IMM | BPF_DW`. A source register in `OF_MAP` (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`) marks the immediate as the descriptor of
 /// a map.
@@ -37,12 +37,12 @@ const OF_MAP: [u8; 2] = [1, 2];
 /// Size of the buffer for the verifier's log, bytes.
 const LOG_BYTES: usize = 1 << 16;
 
-/// A loaded session (fsession) or pair (fentry, fexit), to be copied for each function, and the events that all copies count.
+/// Programs of a session (fsession) or pair (fentry, fexit), which are copied for each function, and the events that all copies count.
 #[derive(Debug)]
 pub struct Profiler {
     /// Programs in the order of attachment.
     templates: Vec<Template>,
-    /// Descriptor number of the per-CPU counts in the instructions of the templates. In each copy it is replaced, because each copy has its own
+    /// Descriptor of the map of per-CPU counts in the instructions of the templates. It is replaced in each copy, because each copy has its own
     /// counts.
     per_cpu: i32,
     /// All other maps, each with its descriptor number in the instructions of the templates.

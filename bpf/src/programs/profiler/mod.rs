@@ -6,9 +6,8 @@
 //! detached after it. Both ways, the end of a run is seen if its begin was seen. One session or pair per function counts all events;
 //! the events are opened once per CPU for all functions. Closing the descriptors removes everything.
 //!
-//! A session and a pair take the same number of places in the trampoline and the same number of calls, and counting takes as long. Advantages of a
-//! session: it is attached completely or not at all; begins and ends of two sessions cannot interleave; and only one program is loaded, attached and
-//! detached.
+//! A session costs as much as a pair: as many places in the trampoline, as many calls, as much time. Advantages of a session: it is attached
+//! completely or not at all; begins and ends of two sessions cannot interleave; and only one program is loaded, attached and detached.
 
 mod calibrate;
 mod empty;

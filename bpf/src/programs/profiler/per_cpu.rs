@@ -1,8 +1,8 @@
 //! Counts around one function: one `struct per_cpu_stats` of profiler.bpf.c per CPU.
 //!
-//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder reads them
-//! again until the number stays the same. It reads the counts that are written at the begin of a run after them, so that it never sees an end without
-//! its begin.
+//! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder repeats the
+//! read until the number stays the same. In each attempt it reads the counts that are written at the begin of a run last, so that it never sees an
+//! end without its begin.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,21 +56,21 @@ pub(super) struct FunctionStats {
 /// Counts since a probe was attached, on one CPU or several. `readings` are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounts {
-    /// Number of runs that began.
+    /// Count of runs that began.
     pub runs: u64,
-    /// Number of runs that were measured from begin to end.
+    /// Count of runs that were measured from begin to end.
     pub measured: u64,
-    /// Number of runs that were not measured because the CPU already had the maximum number of open runs.
+    /// Count of runs that were not measured, because the CPU already had the maximum of open runs.
     pub nesting_overflow: u64,
-    /// Number of runs with incomplete measurement: the begin or the end was not seen, or an event could not be read.
+    /// Count of runs with incomplete measurement: the begin or the end was not seen, or an event could not be read.
     pub discarded: u64,
-    /// Number of runs in progress that are being measured.
+    /// Count of runs in progress that are being measured.
     pub open: u64,
     /// Total time of the measured runs, ns.
     pub time_ns: u64,
     /// Value, time enabled (ns) and time running (ns) of each event, over the measured runs.
     pub readings: Vec<[u64; 3]>,
-    /// Histogram of run times without the calibrated overhead: bucket and number of measured runs, in ascending order.
+    /// Histogram of run times without the calibrated overhead: bucket and count of measured runs, in ascending order.
     pub buckets: Vec<(u16, u64)>,
 }
 
@@ -108,12 +108,12 @@ impl FunctionStats {
         self.words.get(EVERY).max(1)
     }
 
-    /// Number of runs that began, on all CPUs.
+    /// Count of runs that began, on all CPUs.
     pub(super) fn begun(&self) -> u64 {
         self.on_all_cpus(RUNS)
     }
 
-    /// Number of runs that a session saw end, on all CPUs. A later read of the begins includes the begins of all these runs.
+    /// Count of runs that a session saw end, on all CPUs. If [`FunctionStats::begun`] is read later, it includes all these runs.
     pub(super) fn ended(&self) -> u64 {
         self.on_all_cpus(ENDED)
     }

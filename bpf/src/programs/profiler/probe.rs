@@ -17,7 +17,7 @@ pub struct Probe {
     ends: Vec<End>,
     /// Highest lower bound of the misses so far; it keeps the result of `misses` from decreasing.
     misses: AtomicU64,
-    /// Number of misses at the time when the programs were detached; `None` before, or if it is unknown.
+    /// Count of misses when the programs were detached; `None` before, or if the kernel does not count misses.
     last_misses: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Probe {
         self.read_cpus().map(|cpus| ProbeCounts::sum(&cpus))
     }
 
-    /// Number of runs so far, on all CPUs. Reads much less memory than [`Probe::read`].
+    /// Count of runs so far, on all CPUs. Reads much less memory than [`Probe::read`].
     pub fn runs(&self) -> u64 {
         self.stats.begun()
     }
@@ -57,7 +57,7 @@ impl Probe {
         self.stats.read(self.events)
     }
 
-    /// Number of runs that the kernel's recursion guard hid from the probe; `None` if the kernel does not count them. For a session this is a lower
+    /// Count of runs that the kernel's recursion guard hid from the probe; `None` if the kernel does not count them. For a session this is a lower
     /// bound: the kernel counts refused begins and ends together, so two runs in progress can hide one miss until they end.
     pub fn misses(&self) -> Option<u64> {
         match &self.ends[..] {
@@ -90,7 +90,7 @@ impl Probe {
         self.ends.last().map(|end| end.after)
     }
 
-    /// Number of references that the probe holds on the traced program.
+    /// Count of references that the probe holds on the traced program.
     pub fn references(&self) -> i64 {
         self.ends.len() as i64
     }

@@ -34,7 +34,7 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* Replaces the key of a run with an unseen end when another run has the same key. */
+/* Key of a run that must be over, though its end was not seen: another run with its key has begun. */
 #define STALE (~0ULL)
 
 struct open_run {
@@ -46,23 +46,23 @@ struct open_run {
 
 /* Each field has one writer per CPU. */
 struct per_cpu_stats {
-	/* One run in this number of runs is measured. Written by user space; the programs write all other fields. */
+	/* Interval: one run in this many is measured. Written by user space; the programs write all other fields. */
 	__u64 every;
 	/* Value of `every` with which `next` was chosen. */
 	__u64 drawn_every;
 	__u64 runs;
-	/* Number of the next measured run; if that run is in the past, the next run is measured. */
+	/* Index of the next run to measure. If the index is in the past, the next run is measured. */
 	__u64 next;
 	__u64 opened;
 	__u64 closed;
 	/* Non-zero while a run's end is handled. A run of a pair that begins now would miss its end, so it is not measured. */
 	volatile __u64 exit_active;
 	/*
-	 * Odd while the end of a run writes `closed` and the fields from `measured` on. User space repeats a reading of these if this was
-	 * odd, or has changed after the reading.
+	 * Odd while the end of a run writes `closed` and the fields from `measured` on. User space reads these fields again if the value
+	 * was odd or has changed meanwhile.
 	 */
 	volatile __u64 sequence;
-	/* Number of ends that a session has seen. */
+	/* Count of ends that a session has seen. */
 	__u64 ended;
 	__u64 nesting_overflow;
 	__u64 discarded_at_entry;
@@ -72,12 +72,12 @@ struct per_cpu_stats {
 	struct reading readings[EVENTS_MAX];
 	__u64 buckets[BUCKETS];
 	struct open_run open[OPEN_MAX];
-	/* Slot of the run that ends. It is read back from here, so that the verifier checks the code after it once, not once per slot. */
+	/* Slot of the ending run. The program reads it back from memory, so that the verifier checks the code below once, not once for each slot. */
 	volatile __u64 closing;
 	/* The alignment keeps each CPU's fields in cache lines of their own. */
 } __attribute__((aligned(64)));
 
-/* Number of counted events, and of possible CPUs. */
+/* Count of events, and of possible CPUs. */
 const volatile __u32 events_used = 0;
 const volatile __u32 cpus_used = 1;
 /*
@@ -184,7 +184,7 @@ static __always_inline __u64 clock_ns(__u32 cpu)
 	return first.enabled_ns;
 }
 
-/* Returns a slot for a run that begins, or 0. */
+/* Returns a slot for a run that begins, or 0 if no slot is free. */
 static __always_inline struct open_run *open_run(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	struct open_run *oldest = &stats->open[0];

@@ -8,11 +8,11 @@ use super::empty::BareProgram;
 use crate::error::Result;
 use crate::inspect::StatsGuard;
 
-/// Number of runs per test run call; the kernel returns their mean time, rounded to 1 ns.
+/// Runs per test run call; the kernel returns their mean time, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// Number of rounds. The lower quartile is used, because other work on the machine can only add time.
+/// Count of rounds. The lower quartile is used, because other work on the machine can only add time.
 const BATCHES: usize = 9;
-/// Number of on-off switches. Each switch patches kernel code on all CPUs. One is not enough, because the CPU's frequency may change meanwhile.
+/// Count of on-off switches; each switch patches kernel code on all CPUs. One switch is not enough, because the CPU's frequency may change meanwhile.
 const SWITCHES: usize = 5;
 /// Factor from the cost of counting a run in a loop of test runs (68 ns) to the cost among other work (80 to 88 ns). The latter was measured as the
 /// slowdown of a thread that makes system calls under two tracepoint programs.

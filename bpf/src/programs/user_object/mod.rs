@@ -36,7 +36,7 @@ pub struct UserProgram {
     pub name: String,
     /// Id of the program.
     pub id: u32,
-    /// Descriptor to attach the program with.
+    /// Descriptor for attaching the program.
     pub fd: OwnedFd,
 }
 
@@ -45,7 +45,7 @@ pub struct UserProgram {
 pub struct OutputMap {
     /// Name of the map.
     pub name: String,
-    /// Number of entries, each for one event. A program usually outputs through the entry of the current CPU.
+    /// Count of entries, each for one event. A program usually outputs through the entry of the current CPU.
     pub entries: u32,
 }
 

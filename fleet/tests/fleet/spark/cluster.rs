@@ -23,20 +23,20 @@ pub(super) fn wait_until(what: &str, is_so: &dyn Fn() -> bool) {
     }
 }
 
-/// Returns the processes whose working directory is `directory` or below it.
+/// Returns the processes with a working directory at or below `directory`.
 pub(super) fn processes_in(directory: &Path) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes.filter(|process| fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))).collect()
 }
 
-/// Returns the directory of Spark; `None` if it is not installed, which CI does not accept.
+/// Returns the directory of Spark; `None` if Spark is not installed. In CI, this is a failure.
 fn spark_home() -> Option<PathBuf> {
     let home = repository().join("fleet/target/spark/home");
     assert!(home.is_dir() || std::env::var_os("CI").is_none(), "setup/fleet-spark was not run");
     home.is_dir().then_some(home)
 }
 
-/// Returns Python with Spark, whose Java starts fast; `None` if Spark is not installed.
+/// Returns Python with Spark, and options for a fast start of Java; `None` if Spark is not installed.
 pub(crate) fn python_with_spark() -> Option<Command> {
     let home = spark_home()?;
     let mut python = Command::new(home.with_file_name("environment").join("bin/python3"));
@@ -133,7 +133,7 @@ impl Cluster {
         fs::read_to_string(self.directory.path().join(format!("{name}.log"))).unwrap()
     }
 
-    /// Number of finished tasks in the executor logs of each worker.
+    /// Count of finished tasks in the executor logs of each worker.
     pub(super) fn finished_tasks(&self) -> [usize; 2] {
         ["worker-0", "worker-1"].map(|worker| {
             let directories = |path: &Path| fs::read_dir(path).unwrap().flatten().map(|entry| entry.path());

@@ -6,7 +6,7 @@ use super::{Btf, IntType, Kind, Member, Type};
 use crate::Endian;
 
 impl<'a> Btf<'a> {
-    /// Decodes a value of a type. `bytes` are in the order of the machine that the BTF came from.
+    /// Decodes a value of a type. `bytes` are in the byte order of the BTF.
     pub fn value(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> Value<'a> {
         Decoder { btf: self, limits, chars_left: limits.chars }.value(type_id, bytes, 0)
     }
@@ -24,12 +24,12 @@ struct Decoder<'b, 'a> {
     chars_left: usize,
 }
 
-/// Characters charged for a number.
+/// Characters charged for each value; names, text and raw bytes are charged in addition.
 const NUMBER_CHARS: usize = 4;
 
 impl<'a> Decoder<'_, 'a> {
-    /// Charges characters to be printed; returns false if the limit was already used up. Each call charges at least one
-    /// character, which ends any loop.
+    /// Charges characters to be printed; returns false if the limit was already used up. Each call charges at least one character, so that any loop
+    /// ends.
     fn spend(&mut self, chars: usize) -> bool {
         let has_room = self.chars_left > 0;
         self.chars_left = self.chars_left.saturating_sub(chars.max(1));
@@ -99,7 +99,7 @@ impl<'a> Decoder<'_, 'a> {
         let Some(size) = size else { return self.raw(bytes) };
         let mut items = Vec::new();
         for n in 0..array.len as usize {
-            // Elements of size 0 are all equal and their number is unlimited: one is printed.
+            // Elements of size 0 are all equal, and their count has no limit: only one is printed.
             if n >= self.limits.elements || self.chars_left == 0 || size == 0 && n > 0 {
                 items.push(Value::Cut);
                 break;
@@ -117,8 +117,8 @@ impl<'a> Decoder<'_, 'a> {
         })
     }
 
-    /// Text in a `char` array. If the bytes before the first NUL are valid text, the text ends at that NUL, because
-    /// buffers often hold old bytes after it. Any other content is kept whole, without the NULs at its end.
+    /// Text in a `char` array. If the bytes before the first NUL are valid text, the text ends at that NUL, because buffers often hold old bytes
+    /// after it. Otherwise, all bytes are shown, without the NULs at the end.
     fn text(&mut self, bytes: &[u8]) -> Value<'a> {
         let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_text = std::str::from_utf8(first)
@@ -184,8 +184,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 }
 
-/// Converts `value`, which is `bits` wide, to a boolean, a named value of an enum, or a signed or unsigned number, as
-/// the type `found` requires.
+/// Converts `value` of `bits` bits by the type `found`: to a boolean, a named value of an enum, or a signed or unsigned number.
 fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     let int = found.int();
     let is_signed = int.map_or(found.kind_flag(), |int| int.is_signed);
@@ -201,8 +200,8 @@ fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
     if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
 }
 
-/// Extracts a bit field of `bits` bits. Offsets count from the least significant bit on little-endian machines, and
-/// from the most significant bit on big-endian ones.
+/// Extracts a bit field of `bits` bits; `None` if it is empty, wider than 64 bits, or not within `bytes`. Offsets count from the least significant
+/// bit on little-endian machines, and from the most significant bit on big-endian machines.
 fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
     if bits == 0 || bits > 64 {
         return None;

@@ -14,7 +14,7 @@ pub struct DeclaredMap<'a> {
     pub key_bytes: Option<u64>,
     /// Bytes of a value.
     pub value_bytes: Option<u64>,
-    /// Maximum number of entries; a loader may have set another number.
+    /// Limit on the entries; the loader can set another limit.
     pub max_entries: Option<u32>,
 }
 

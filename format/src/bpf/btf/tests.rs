@@ -8,7 +8,7 @@ struct Spec {
     kind: u8,
     flag: bool,
     size_or_type: u32,
-    /// Words after the first three: the words of `once`, then the words of each element.
+    /// Words after the first three: `once`, then the words of each element.
     once: Vec<u32>,
     each: Vec<Vec<u32>>,
 }

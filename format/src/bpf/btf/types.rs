@@ -79,8 +79,8 @@ impl Kind {
     }
 }
 
-/// Unpacks the second word of a record into (kind, flag, number of elements). Before Linux 7.3, kind and number are
-/// narrower and the bits between them are zero.
+/// Unpacks the second word of a record into (kind, flag, count of elements). Before Linux 7.3, kind and count have fewer bits, and the bits between
+/// them are zero.
 fn unpack(info: u32) -> (Kind, bool, u32) {
     (Kind((info >> 24) as u8 & 0x7f), info >> 31 != 0, info & 0xff_ffff)
 }
@@ -152,23 +152,23 @@ impl<'a> Type<'a> {
         unpack(self.info).1
     }
 
-    /// Number of elements; for FUNC its linkage (0 static, 1 global, 2 extern).
+    /// Count of elements, such as members or parameters. For FUNC: its linkage (0 static, 1 global, 2 extern).
     pub fn vlen(&self) -> u32 {
         unpack(self.info).2
     }
 
-    /// Name of the type; `None` for an anonymous type.
+    /// Name of the type; `None` if the type is anonymous or its string offset is invalid.
     pub fn name(&self) -> Option<&'a [u8]> {
         string(self.strings, self.name_off).filter(|name| !name.is_empty())
     }
 
-    /// Size in bytes, for the kinds whose record gives a size.
+    /// Size in bytes; `None` if records of this kind have no size.
     pub fn size_bytes(&self) -> Option<u32> {
         self.kind().has_size().then_some(self.size_or_type)
     }
 
-    /// Id of the type that the record refers to (0 is `void`): pointee of a PTR, prototype of a FUNC, return type of a
-    /// FUNC_PROTO.
+    /// Id of the type that the record refers to (0 is `void`), such as the pointee of a PTR, the prototype of a FUNC or the return type of a
+    /// FUNC_PROTO. `None` if records of this kind refer to no type.
     pub fn target(&self) -> Option<u32> {
         self.kind().has_target().then_some(self.size_or_type)
     }
@@ -178,7 +178,7 @@ impl<'a> Type<'a> {
         (self.size_or_type, self.extra)
     }
 
-    /// Details of an INT.
+    /// Encoding of an INT; `None` for other kinds.
     pub fn int(&self) -> Option<IntType> {
         let word = self.word(Kind::INT)?;
         let encoding = (word >> 24) as u8 & 0xf;
@@ -191,7 +191,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Details of an ARRAY.
+    /// Element type, index type and length of an ARRAY; `None` for other kinds.
     pub fn array(&self) -> Option<ArrayType> {
         let first = self.word(Kind::ARRAY)?;
         let (index, len) = (self.endian.u32_at(self.extra, 4)?, self.endian.u32_at(self.extra, 8)?);
@@ -270,15 +270,15 @@ impl<const N: usize> Element for [u32; N] {
     }
 }
 
-/// An integer's encoding.
+/// Encoding of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IntType {
-    /// Two's complement.
+    /// True for a signed integer (two's complement).
     pub is_signed: bool,
-    /// Meant as a character.
+    /// True for a character.
     pub is_char: bool,
-    /// Meant as a boolean.
+    /// True for a boolean.
     pub is_bool: bool,
     /// First bit of the value within its bytes; 0 except in old bit fields.
     pub bit_offset: u8,
@@ -286,15 +286,15 @@ pub struct IntType {
     pub bits: u8,
 }
 
-/// An array's dimensions.
+/// Types and length of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArrayType {
-    /// Type of an element.
+    /// Type id of the elements.
     pub element: u32,
-    /// Type of the index.
+    /// Type id of the index.
     pub index: u32,
-    /// Number of elements.
+    /// Count of elements.
     pub len: u32,
 }
 
@@ -318,7 +318,7 @@ pub struct Member<'a> {
 pub struct Enumerator<'a> {
     /// Name of the value; `None` if its string offset is invalid.
     pub name: Option<&'a [u8]>,
-    /// Number of the value; holds signed and unsigned enums of 32 and 64 bits.
+    /// Value as a number; `i128` holds the values of signed and unsigned enums of 64 bits.
     pub value: i128,
 }
 
@@ -332,7 +332,7 @@ pub struct Param<'a> {
     pub type_id: u32,
 }
 
-/// A variable's place in a section.
+/// Position of a variable in a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SectionVar {
@@ -340,6 +340,6 @@ pub struct SectionVar {
     pub type_id: u32,
     /// Offset in the section, in bytes.
     pub offset: u32,
-    /// Size of the variable.
+    /// Size in bytes.
     pub size_bytes: u32,
 }

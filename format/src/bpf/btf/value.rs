@@ -9,7 +9,7 @@ pub struct Limits {
     pub depth: usize,
     /// Elements of one array.
     pub elements: usize,
-    /// Approximate number of printed characters.
+    /// Printed characters, approximately.
     pub chars: usize,
 }
 
@@ -26,11 +26,11 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// An integer of any type that is not negative.
+    /// An integer of 0 or more, of a signed or unsigned type.
     Unsigned(u128),
     /// A negative integer.
     Negative(i128),
-    /// A boolean; numbers other than 0 and 1 are [`Unsigned`](Value::Unsigned).
+    /// A boolean that is 0 or 1; any other number is [`Unsigned`](Value::Unsigned).
     Bool(bool),
     /// A named value of an enum, by its name.
     Enum(&'a [u8]),
@@ -48,7 +48,7 @@ pub enum Value<'a> {
     Array(Vec<Value<'a>>),
     /// Members of a struct, a union or a section. A member that is an anonymous struct or union has no name.
     Members(Vec<(Option<&'a [u8]>, Value<'a>)>),
-    /// Value beyond the end of the bytes.
+    /// Value that lies beyond the end of the bytes.
     Missing,
     /// Value left out by a limit. In an array, among members or after text, `Cut` replaces the rest.
     Cut,

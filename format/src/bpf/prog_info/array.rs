@@ -16,12 +16,11 @@ struct Fields {
     min_record_bytes: usize,
 }
 
-/// Declares the arrays in the order of their bits, which is their order in a blob. Each line has the fields of
-/// `bpf_prog_info` with the pointer, the count and, if there is such a field, the size of a record, then the (minimum)
-/// size of a record in bytes.
+/// Declares the arrays in the order of their bits; a blob has the same order. Each line has the fields of `bpf_prog_info` with the pointer, the count
+/// and, if there is such a field, the size of a record. The last column is the size of a record in bytes: the minimum if a field gives the size.
 macro_rules! arrays {
     ($($(#[$doc:meta])* $name:ident = $pointer:ident, $count:ident, $($record_bytes:ident >=)? $bytes:literal;)*) => {
-        /// An array of `bpf_prog_info`; the number is its bit in a blob.
+        /// An array of `bpf_prog_info`; the discriminant is the number of its bit in a blob.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Array {
@@ -29,7 +28,7 @@ macro_rules! arrays {
         }
 
         impl Array {
-            /// Number of arrays.
+            /// Count of arrays.
             pub const COUNT: usize = [$(Array::$name),*].len();
 
             /// All arrays in the order of their bits.
@@ -83,7 +82,7 @@ impl Array {
         1 << self as u8
     }
 
-    /// Offset in the info of the field with the number of elements of the array.
+    /// Offset in the info of the field with the count of records.
     pub(super) fn count_at(self) -> usize {
         self.fields().count
     }
@@ -151,7 +150,7 @@ pub struct LineInfo {
     pub line_off: u32,
     /// Line number, from 1; 0 for code that the compiler could not assign to a line.
     pub line: u32,
-    /// Column, from 1; 0 when the compiler gave none.
+    /// Column, from 1; 0 if the compiler gave none.
     pub column: u16,
 }
 

@@ -12,19 +12,18 @@ pub const DEFAULT_INFO_LEN: usize = 232;
 pub struct ProgInfoBuf {
     /// Byte order of `info` and `arrays`: the byte order of the kernel that wrote them.
     pub endian: Endian,
-    /// `bpf_prog_info` as the kernel returned it, cut to the length it returned. Pointer fields are ignored.
+    /// `bpf_prog_info` from the kernel, cut to the length that the kernel reported. Pointer fields are ignored.
     pub info: Vec<u8>,
-    /// The arrays by [`Array`]; `None` for an array that was not requested or was withheld.
+    /// Bytes of each array, indexed by [`Array`]; `None` for an array that was not requested or was withheld.
     pub arrays: [Option<Vec<u8>>; Array::COUNT],
 }
 
 impl ProgInfoBuf {
     /// Program as the running kernel returned it, in the byte order of this machine.
     ///
-    /// The kernel gives the count of an array even if it withholds the array. perf walks `jited_ksyms` by its count
-    /// without checking that the array is present, and crashes. Therefore the counts of absent arrays are set to 0. The
-    /// lengths in bytes of machine code and BPF instructions stay, because perf does not follow them and they give the
-    /// size of the program.
+    /// The counts of absent arrays are set to 0, because perf crashes otherwise: the kernel gives the count even if it withholds the array, and perf
+    /// walks `jited_ksyms` by this count. The lengths of machine code and BPF instructions stay: they give the size of the program, and perf does not
+    /// follow them.
     pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
         for (array, bytes) in Array::ALL.into_iter().zip(&arrays) {
             let is_counted = bytes.is_none() && !matches!(array, Array::JitedInsns | Array::XlatedInsns);
@@ -36,8 +35,7 @@ impl ProgInfoBuf {
         ProgInfoBuf { endian: Endian::NATIVE, info, arrays }
     }
 
-    /// Views the buffer as a program. Arrays whose length disagrees with the info's count are among
-    /// [`ProgInfo::dropped`].
+    /// Views the buffer as a program. If the length of an array disagrees with its count in the info, the array is in [`ProgInfo::dropped`].
     pub fn view(&self) -> ProgInfo<'_> {
         ProgInfo::new(self.endian, &self.info, |array| {
             let Some(bytes) = &self.arrays[array as usize] else { return Ok(None) };
@@ -49,9 +47,8 @@ impl ProgInfoBuf {
         })
     }
 
-    /// Appends the blob of the `BPF_PROG_INFO` section, with at most `max_info_len` bytes of info (see
-    /// [`DEFAULT_INFO_LEN`]). Left out are arrays that [`view`](Self::view) drops, and arrays with a pointer or count
-    /// field beyond `max_info_len`.
+    /// Appends the blob of the `BPF_PROG_INFO` section, with at most `max_info_len` bytes of info (see [`DEFAULT_INFO_LEN`]). An array is left out if
+    /// [`view`](Self::view) drops it, or if its pointer or count field lies beyond `max_info_len`.
     pub fn encode(&self, out: &mut Vec<u8>, max_info_len: usize) {
         let cut = ProgInfoBuf {
             endian: self.endian,

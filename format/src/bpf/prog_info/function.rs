@@ -4,7 +4,7 @@ use super::{Elements, FuncInfo, LineInfo, ProgInfo};
 use crate::bpf::Tag;
 use std::ops::Range;
 
-/// Function of a program. A fact that the recording does not hold is `None`.
+/// Function of a program. A field is `None` if the recording lacks the array that the field comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Function<'a> {
@@ -20,7 +20,7 @@ pub struct Function<'a> {
     pub insn_off: Option<u32>,
     /// Machine code of the function.
     pub jited: Option<&'a [u8]>,
-    /// Digest after verification: labels `bpf_prog_<tag>_<name>` symbols of programs with several functions.
+    /// Digest after verification. If the program has several functions, it is the tag in the function's symbol `bpf_prog_<tag>_<name>`.
     pub tag: Option<Tag>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> ProgInfo<'a> {
             func_info.map(|e: Elements<'_, FuncInfo>| e.len()),
             tags.map(|e| e.len()),
         ];
-        // Offset of the function's code in `jited`, as long as all lengths before it are known.
+        // Offset of the function's code in `jited`; `None` after a function of unknown length.
         let mut jited_at = Some(0usize);
         (0..lengths.into_iter().flatten().max().unwrap_or(0)).map(move |index| {
             let len = lens.and_then(|e| e.get(index));
@@ -63,16 +63,16 @@ impl<'a> ProgInfo<'a> {
         })
     }
 
-    /// The source line of an instruction's address. For a return address, pass the address minus 1.
+    /// The source line of a machine instruction, by its address. For a return address, pass the address minus 1.
     ///
-    /// `None` when the address is in no function of this program, or the kernel or JIT gave no lines.
+    /// `None` if the address is in no function of this program, or if the kernel or the JIT gave no lines.
     pub fn line_for(&self, addr: u64) -> Option<LineInfo> {
         let lines = self.line_info()?;
         let addrs = self.jited_line_info()?;
         let function = self.functions().find(|f| f.range().is_some_and(|range| range.contains(&addr)))?;
         let start = function.addr?;
-        // Addresses ascend only within a function, so only the entries of this function are searched. `func_info` gives
-        // these entries; if the first one has another address than the function, they are found by their addresses.
+        // Addresses ascend only within a function, so only the entries of this function are searched. `func_info` gives these entries. If it is
+        // absent, or the first entry has another address than the function, the entries are found by their addresses.
         let entries = self.line_entries(&lines, &function).filter(|range| addrs.get(range.start) == Some(start));
         let entries = match entries {
             Some(entries) => entries,

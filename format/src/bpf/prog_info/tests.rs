@@ -12,7 +12,7 @@ impl ProgInfoBuf {
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// Writes u32 and u64 fields of an info at their offsets in `struct bpf_prog_info`, which are copied here from the header file.
+/// Writes u32 and u64 fields of an info at their offsets in `struct bpf_prog_info`. The tests copy the offsets from the header file.
 struct Info(Endian, Vec<u8>);
 
 impl Info {
@@ -43,7 +43,7 @@ fn u64s(endian: Endian, values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|v| endian.bytes_u64(*v)).collect()
 }
 
-/// A program of three functions whose addresses are neither ordered nor contiguous, with two lines each.
+/// A program of three functions with two lines each. The functions are neither ordered by address nor contiguous.
 fn three_functions(endian: Endian) -> ProgInfoBuf {
     let info = Info::new(endian, 232)
         .u32(0, 5)

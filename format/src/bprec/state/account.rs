@@ -35,7 +35,7 @@ layout! {
         /// True if the CPU was offline when the file began, and came online; false if it was sampled before.
         pub came_online: bool,
         late:
-        /// Time when the CPU was sampled again, ns of the recording's clock; 0 if that is not known yet.
+        /// Time when the CPU was sampled again, ns of the recording's clock; 0 if not yet known.
         pub until_ns: u64,
     }
 
@@ -62,22 +62,21 @@ layout! {
         pub max_rss_bytes: u64,
         /// Bytes written into the recording so far.
         pub written_bytes: u64,
-        /// Times the recorder woke to drain the rings.
+        /// Count of wakeups of the recorder to drain the rings.
         pub wakeups: u64,
-        /// Programs captured.
+        /// Count of captured programs.
         pub programs: u32,
-        /// Programs seen but not captured.
+        /// Count of programs that were seen but not captured.
         pub missed: u32,
         late:
         /// Longest time between two drains of the rings, ns; `None` in older recordings.
         pub longest_gap_ns: Option<u64> as Late,
         /// Ring bytes that were overwritten before the recorder read them, or that are not records.
         pub overrun_bytes: u64,
-        /// Cost of run statistics for this recording, ns: number of runs while statistics were on, times the cost per
-        /// run. `None` if unknown.
+        /// Cost of run statistics for this recording, ns: count of runs while statistics were on, times the cost per run. `None` if unknown.
         pub statistics_ns: Option<u64> as Optional<Plain>,
-        /// Number of programs that were unloaded while the recorder had no descriptor of the program: their runs after
-        /// the last reading are unknown. `None` in older recordings.
+        /// Count of programs that were unloaded while the recorder held no descriptor of them; their runs after the last reading are unknown.
+        /// `None` in older recordings.
         pub unheld: Option<u32> as Late,
     }
 

@@ -1,22 +1,22 @@
-//! Counts of an event whose samples were counted in the kernel.
+//! Counts of an event that is aggregated in the kernel: a BPF program counts its samples per stack.
 
 use crate::layout::{Optional, Plain, layout};
 
-/// Process id and thread id of the weighted samples (see `Aggregation`) that stand for samples without a place in the
-/// kernel's table. The number is above the largest pid of any kernel.
+/// Process id and thread id of the weighted samples (see `Aggregation`) for all samples that did not fit into the kernel's table. No task has this
+/// id.
 pub const OVERFLOW_PID: u32 = 0x7fff_fffe;
 
 layout! {
-    /// Event whose samples an attached BPF program counts in the kernel. The recorder writes the counts as weighted
-    /// samples: PERIOD is the sum of the periods, WEIGHT the number of samples. This state is written at the start and
-    /// with each interval. All counts run from the start of the recording, so the last payload holds the totals.
+    /// Event with samples that an attached BPF program counts in the kernel. The recorder writes the counts as weighted samples: PERIOD is the sum of
+    /// the periods, WEIGHT the count of samples. This state is written at the start and with each interval. All counts run from the start of the
+    /// recording, so the last payload holds the totals.
     #[derive(Copy, Default)]
     pub struct Aggregation {
         /// Time of the reading, ns of the recording's clock.
         pub time_ns: u64,
-        /// An id of the event.
+        /// One of the event's ids.
         pub event_id: u64,
-        /// Maximum number of stacks in the table.
+        /// Limit on the stacks in the table.
         pub entries: u32,
         /// Time between two drains of the table.
         pub interval_ns: u64,

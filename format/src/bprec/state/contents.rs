@@ -33,7 +33,7 @@ layout! {
     /// End of the reading of a map.
     #[derive(Default)]
     pub struct ContentsEnd {
-        /// Number of entries in all parts.
+        /// Count of entries in all parts.
         pub entries: u64,
         /// Time when reading ended, ns of the recording's clock.
         pub time_ns: u64,
@@ -43,8 +43,7 @@ layout! {
 }
 
 impl MapContents {
-    /// Upper bound of the bytes of a part without its `bytes`, for this number of CPUs and a `cut` of at most
-    /// 1,000 bytes.
+    /// Upper bound of the length of an encoded part without its `bytes`, if `cut` has at most 1,000 bytes. `cpus` is the count of CPUs.
     pub fn overhead_bytes(cpus: usize) -> usize {
         1200 + 4 * cpus
     }

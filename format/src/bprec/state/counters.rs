@@ -16,10 +16,9 @@
 //!     reading: value u64 · enabled_ns u64 · running_ns u64
 //! ```
 //!
-//! Counts are totals since counting of the target began, over all CPUs unless a CPU is named. The count between two
-//! snapshots is their difference; before the first snapshot the count is 0 at `since_ns`. The recorder neither
-//! subtracts overhead nor scales: the reader does. A snapshot with many targets is written as several payloads of the
-//! same time, see [`ProgramCounters::parts`].
+//! Counts are totals since counting of the target began (`since_ns`), for all CPUs or for the one in `cpu`. The count between two snapshots is their
+//! difference. The recorder writes raw counts; the reader subtracts overhead and scales. A snapshot with many targets is written as several payloads
+//! of the same time, see [`ProgramCounters::parts`].
 
 use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
@@ -57,8 +56,7 @@ layout! {
         pub attr_type: u32,
         /// `perf_event_attr.config` of the event.
         pub config: u64,
-        /// Number of the event's group. Events of a group are on the hardware together or not at all: ratios are valid
-        /// only within a group.
+        /// Number of the event's group. The hardware counts all events of a group at the same time, so ratios are valid only within a group.
         pub group: u32,
         /// Unit of the value.
         pub unit: CounterUnit,
@@ -79,11 +77,11 @@ layout! {
         pub reason: String as CountedText<Message>,
     }
 
-    /// Overhead of counting, measured with a program that does nothing. The numbers are totals over
-    /// [`Calibration::runs`] runs, so that no fraction is lost.
+    /// Overhead of counting, measured with a program that does nothing. All fields are totals over [`Calibration::runs`] runs, so that no fraction is
+    /// lost.
     #[derive(Default)]
     pub struct Calibration {
-        /// Number of runs in the totals. Interrupted runs may have been left out.
+        /// Count of runs in the totals. Interrupted runs may have been left out.
         pub runs: u64,
         /// Overhead contained in [`RunCounts::time_ns`]: the part of the measured time that the two readings themselves
         /// take.
@@ -113,14 +111,13 @@ layout! {
         pub id: u32,
         /// Load time of the program, ns since boot; id and load time together identify it.
         pub load_time_ns: u64,
-        /// Number of the function, in the order of `func_info`: 0 is the entry.
+        /// Index of the function in the order of `func_info`; 0 is the entry.
         pub function: u32,
         /// Name of the function; empty for the entry.
         pub name: Vec<u8> as Short<meaning::Program>,
-        /// Time when counting of the function began, or was refused if it never was counted, ns of the recording's
-        /// clock.
+        /// Time when counting of the function began, ns of the recording's clock. If the function never was counted: time of the refusal.
         pub since_ns: u64,
-        /// Reason for which the target is not counted, or no longer counted; empty while it is counted.
+        /// Reason why the function is not or no longer counted; empty while it is counted.
         pub reason: String as Short<Message>,
         /// Counts; `None` if the function never was counted.
         pub counts: Option<RunCounts> as Optional<Plain>,
@@ -129,17 +126,17 @@ layout! {
         pub cpu: Option<u32> as Optional<Wide>,
     }
 
-    /// Counts of one function since [`TargetCounters::since_ns`]. Each run is in exactly one of `measured`, `too_deep`,
-    /// `discarded`, or was not chosen for measurement because only one run in `every` is.
+    /// Counts of one function since [`TargetCounters::since_ns`]. Each run that is chosen for measurement (one in `every`) is in exactly one of
+    /// `measured`, `too_deep` and `discarded`.
     #[derive(Default)]
     pub struct RunCounts {
         /// Runs with an observed begin, measured or not.
         pub runs: u64,
         /// Runs that were measured from begin to end; times, readings and histogram cover these runs.
         pub measured: u64,
-        /// Runs that began while the maximum number of nested runs was open on the CPU.
+        /// Runs that began when the limit of nested runs on the CPU was reached.
         pub too_deep: u64,
-        /// Runs chosen for measurement of which only the begin or only the end was observed.
+        /// Runs that were chosen for measurement, but only their begin or only their end was observed.
         pub discarded: u64,
         /// Runs of the target for which the recursion guard refused the readings; `None` if unknown.
         pub misses: Option<u64> as Optional<Plain>,
@@ -170,11 +167,11 @@ layout! {
         /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. The bit
         /// [`Histogram::NET`] may be set in addition.
         pub sub_bits: u8,
-        /// Pairs of (bucket, number of its runs), ascending, without empty buckets.
+        /// Pairs of (bucket, count of runs), ascending, without empty buckets.
         pub buckets: Vec<(u16, u64)> as List<Pair<Plain, Plain>>,
     }
 
-    /// Counts of shared targets, which are not programs, at one moment.
+    /// Counts of shared targets (the machine, CPUs, tasks, cgroups) at one moment.
     #[derive(Default)]
     pub struct SharedCounters {
         /// Time of the reading, ns of the recording's clock.
@@ -196,11 +193,11 @@ layout! {
         pub id: u64,
         /// Name of the task or path of the cgroup; empty if the target has none.
         pub name: Vec<u8> as Short<CommOrCgroup>,
-        /// True if tasks that the target creates are counted too.
+        /// True if tasks that the target creates are counted, too.
         pub children: bool,
         /// Time when counting of the target began, ns of the recording's clock.
         pub since_ns: u64,
-        /// Reason for which the target is not counted, or no longer counted; empty while it is counted.
+        /// Reason why the target is not or no longer counted; empty while it is counted.
         pub reason: String as Short<Message>,
         /// Readings, in the order of [`CounterEvents::events`]; empty if the target never was counted.
         pub readings: Vec<Reading> as List,
@@ -241,8 +238,7 @@ impl Histogram {
             return time_ns as u16;
         };
         let shift = log2 - bits;
-        // `time_ns >> shift` still has its highest bit, `1 << bits`, so the sum has `shift + 1` above the lower `bits`
-        // bits.
+        // The highest bit of `time_ns >> shift` is `1 << bits`. Above the lower `bits` bits, the sum is therefore `shift + 1`.
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 
@@ -281,7 +277,7 @@ impl SharedScope {
 }
 
 impl ProgramCounters {
-    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
         let parts = parts(targets);
         parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
@@ -289,7 +285,7 @@ impl ProgramCounters {
 }
 
 impl SharedCounters {
-    /// Splits a snapshot of any number of targets into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
         let parts = parts(targets);
         parts.map(|targets| SharedCounters { time_ns, targets }).collect()

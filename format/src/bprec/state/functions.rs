@@ -19,8 +19,8 @@ layout! {
 
     /// Functions of one file. A file may have several of these payloads.
     ///
-    /// `path` and `file` equal, byte for byte, the fields in the MMAP2 records of the file's mappings. The function of
-    /// an address is found by the mapping at the address, and by the offset of the address in the mapped file.
+    /// `path` and `file` equal, byte for byte, the fields in the MMAP2 records of the file's mappings. To find the function at an address, find the
+    /// mapping at the address first; it gives the file and the offset of the address in the file.
     #[derive(Hash)]
     pub struct FileFunctions {
         /// Path of the file.
@@ -45,9 +45,9 @@ layout! {
     /// Result of the lookup of user functions that samples hit, made when the file ended.
     #[derive(Default)]
     pub struct UserSymbols {
-        /// Number of distinct offsets in files that samples hit.
+        /// Count of distinct offsets in files that samples hit.
         pub addresses: u64,
-        /// Number of these offsets with a known function.
+        /// Count of these offsets with a known function.
         pub named: u64,
         /// Time that the lookup took, ns.
         pub took_ns: u64,

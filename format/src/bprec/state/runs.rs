@@ -1,4 +1,4 @@
-//! Run statistics: number and duration of program runs, counted by the kernel while statistics are on.
+//! Run statistics: count and duration of program runs, measured by the kernel while statistics are on.
 
 use crate::layout::{Late, List, Optional, Plain, layout};
 
@@ -15,11 +15,10 @@ layout! {
         /// time if the recorder has statistics on only for short intervals. `None` in older recordings, which had
         /// statistics on throughout.
         pub on_ns: Option<u64> as Late,
-        /// Total time, up to this reading, for which another tool is known to have had statistics on while the
-        /// recording had them off, ns. This is known between two consecutive checks, less than 0.1 s apart, that found
-        /// statistics on. All runs between two readings were counted if the sum of `on_ns` and `others_ns` grows by the
-        /// elapsed time. If counts grow and neither field does, another tool had statistics on for an unknown part of
-        /// the time. `None` in older recordings.
+        /// Total time, up to this reading, for which another tool had statistics on while the recording had them off, ns. Only certain time is
+        /// included: the time between two consecutive checks, less than 0.1 s apart, that both found statistics on. If the sum of `on_ns` and
+        /// `others_ns` grows by the elapsed time between two readings, all runs between them were counted. If counts grow but neither field grows,
+        /// another tool had statistics on for an unknown part of the time. `None` in older recordings.
         pub others_ns: Option<u64> as Late,
     }
 
@@ -40,6 +39,6 @@ layout! {
 }
 
 impl ProgramRuns {
-    /// Maximum number of bytes of an encoded element.
+    /// Upper bound of the length of an encoded element, in bytes.
     pub const MAX_BYTES: usize = 37;
 }

@@ -23,9 +23,9 @@ layout! {
         pub rate: u64,
         /// Parts that the program's samples have.
         pub parts: Parts,
-        /// Events opened, one per CPU or per task and CPU.
+        /// Count of opened events: one per CPU, or per task and CPU.
         pub events: u32,
-        /// Number of events to which the program is attached by a link; it is attached to the other events by ioctl.
+        /// Count of events to which a link attaches the program. The program is attached to the other events by ioctl.
         pub links: u32,
         /// Counts of the program, written at the end.
         pub counts: Option<SamplerCounts> as Optional<Plain>,

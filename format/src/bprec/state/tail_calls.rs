@@ -11,7 +11,7 @@ layout! {
     pub struct ProgArray {
         /// Map id.
         pub map_id: u32,
-        /// Number of slots that were not read because the array is too large.
+        /// Count of slots that were not read because the array is too large.
         pub unread_slots: u32,
         /// The slots that hold a program, in order.
         pub slots: Vec<TailCall> as List,

@@ -1,4 +1,4 @@
-//! Reads the text of a tracepoint's `format` file, and values in the layout that it gives.
+//! Reads the text of a tracepoint's `format` file, and values of fields by the layout in this text.
 
 use crate::Endian;
 use std::fmt::{self, Write};
@@ -20,7 +20,7 @@ pub struct EventFormat<'a> {
 /// A field of a tracepoint's raw data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Type without the parts of the declaration that belong to the name: `unsigned long`, `__data_loc char[]`.
+    /// Type: the declaration without the name and the dimensions after it, such as `unsigned long` or `__data_loc char[]`.
     pub type_name: &'a str,
     /// Name of the field.
     pub name: &'a str,
@@ -28,9 +28,9 @@ pub struct Field<'a> {
     pub dimensions: &'a str,
     /// Offset in the raw data.
     pub offset: u32,
-    /// Size of the field.
+    /// Size in bytes.
     pub size_bytes: u32,
-    /// True for a signed number; `None` if the text does not say, as on old kernels.
+    /// True for a signed number; `None` on old kernels, where the text lacks this.
     pub is_signed: Option<bool>,
 }
 
@@ -146,8 +146,8 @@ impl<'a> Field<'a> {
 pub struct FieldLayout {
     offset: u32,
     size_bytes: u32,
-    /// `None` if the value is in the field itself. Otherwise the field points to data of varying length after the fixed
-    /// fields; true if its offset counts from the end of the field, false if from the start of the raw data.
+    /// `None` if the value is in the field itself. Otherwise the field points to data after the fixed fields, by an offset from the end of the field
+    /// (true) or from the start of the raw data (false).
     is_relative: Option<bool>,
     kind: FieldForm,
 }
@@ -169,8 +169,8 @@ enum FieldForm {
 }
 
 impl FieldLayout {
-    /// The field's bytes; for `__data_loc` and `__rel_data_loc`, the bytes that the field points to. `None` when the
-    /// raw data is too short for them.
+    /// The field's bytes; for `__data_loc` and `__rel_data_loc`, the bytes that the field points to. `None` if the raw data is too short for these
+    /// bytes.
     pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
         let end = (self.offset as usize).checked_add(self.size_bytes as usize)?;
         let own = raw.get(self.offset as usize..end)?;
@@ -182,8 +182,8 @@ impl FieldLayout {
         raw.get(at..at.checked_add(len)?)
     }
 
-    /// Appends the value: numbers in decimal, pointers in hexadecimal, `char` arrays as quoted strings, other arrays in
-    /// braces, anything else as bytes in hexadecimal; `?` when the raw data is too short.
+    /// Appends the value: numbers in decimal, pointers in hexadecimal, `char` arrays as quoted strings, other arrays in braces, anything else as
+    /// bytes in hexadecimal. Appends `?` if the raw data is too short.
     pub fn write(&self, raw: &[u8], endian: Endian, out: &mut String) {
         let Some(bytes) = self.bytes(raw, endian) else { return out.push('?') };
         // Writing to a string cannot fail.

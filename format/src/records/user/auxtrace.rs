@@ -24,9 +24,9 @@ record! {
         pub reference: u64,
         /// Index of the buffer.
         pub idx: u32,
-        /// Thread; all ones for any.
+        /// Thread id; all ones for any thread.
         pub tid: u32,
-        /// CPU; all ones for any.
+        /// Number of the CPU; all ones for any CPU.
         pub cpu: u32 as Padded<4>,
     }
 }
@@ -54,11 +54,11 @@ pub struct AuxtraceError<'a> {
     pub kind: u32,
     /// Error number of the decoder.
     pub code: u32,
-    /// CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Address of the error.
     pub ip: u64,
@@ -66,7 +66,7 @@ pub struct AuxtraceError<'a> {
     pub time_ns: Option<u64>,
     /// Message in words.
     pub message: &'a [u8],
-    /// Process and CPU of the guest (fmt ≥ 2).
+    /// Process id of the guest and its CPU (fmt ≥ 2).
     pub guest: Option<(u32, u32)>,
 }
 

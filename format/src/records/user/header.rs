@@ -7,8 +7,7 @@ use crate::record::misc;
 use crate::records::{BuildId, put_string, string};
 use crate::{EventAttr, Reader, Result, Words, Writer};
 
-/// HEADER_ATTR (since 2.6.35): an attr, then ids (u64) up to the end. The `size` in the attr, where 0 means 64, is the
-/// offset of the ids.
+/// HEADER_ATTR (since 2.6.35): an attr, then ids (u64) up to the end. The ids start at the offset `size` of the attr; a `size` of 0 means 64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderAttr {
     /// Attr of the event.
@@ -38,8 +37,8 @@ impl HeaderAttr {
     }
 }
 
-/// HEADER_EVENT_TYPE (perf before 3.12): `event_id u64, name`. A name of 64 bytes, the longest, has no NUL. `event_id` is
-/// the `config` of the attr that the record names.
+/// HEADER_EVENT_TYPE (perf before 3.12): `event_id u64, name`. Names have at most 64 bytes; a name of this length has no NUL. `event_id` is the
+/// `config` in the attr of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTypeName<'a> {
     /// `attr.config` of the event.
@@ -65,11 +64,11 @@ impl<'a> EventTypeName<'a> {
 
 /// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. The BUILD_ID feature has the same layout.
 ///
-/// The size byte is valid only with [`misc::BUILD_ID_SIZE`]; without it the id has 20 bytes. The CPU mode in `misc` tells
-/// files of the kernel from files of user space.
+/// The size byte is valid only with [`misc::BUILD_ID_SIZE`]; without this bit, the id has 20 bytes. The CPU mode in `misc` distinguishes files of the
+/// kernel from files of user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildIdRecord<'a> {
-    /// Process; −1 for the host's kernel.
+    /// Process id; −1 for the kernel of the host.
     pub pid: i32,
     /// CPU mode from `misc`.
     pub cpumode: u16,
@@ -122,7 +121,7 @@ pub struct EventUpdate<'a> {
     pub update: Update<'a>,
 }
 
-/// Property in an EVENT_UPDATE; the number is its type.
+/// Property in an EVENT_UPDATE, with the number of its type.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Update<'a> {
@@ -181,7 +180,7 @@ record! {
     /// feature, and no bytes.
     #[derive(Copy)]
     pub struct FeatureRecord<'a> {
-        /// Bit of the feature.
+        /// Number of the feature.
         pub feature: u64,
         /// Bytes of the section.
         pub bytes: &'a [u8] as Rest,

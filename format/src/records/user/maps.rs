@@ -20,18 +20,18 @@ layout! {
     pub struct IdIndexEntry {
         /// Id of the event.
         pub id: u64,
-        /// Index of the ring, by which AUX data is found.
+        /// Index of the ring; AUX data of the event has the same index.
         pub idx: u64,
-        /// CPU; all ones for any.
+        /// Number of the CPU; all ones for any CPU.
         pub cpu: u64,
-        /// Thread; all ones for any.
+        /// Thread id; all ones for any thread.
         pub tid: u64,
     }
 
     /// Guest that an event counts in.
     #[derive(Copy, Default)]
     pub struct IdIndexGuest {
-        /// Process that runs the guest; 0 for the host.
+        /// Id of the process that runs the guest; 0 for the host.
         pub machine_pid: u64,
         /// CPU of the guest.
         pub vcpu: u64,
@@ -111,7 +111,7 @@ pub enum CpuMap {
     },
     /// `type u16 = 2, any_cpu u8, pad u8, start u16, end u16` (since perf 6.0).
     Range {
-        /// True if the set contains any CPU, too.
+        /// True if the set also has the entry "any CPU".
         any_cpu: bool,
         /// First CPU.
         start: u16,

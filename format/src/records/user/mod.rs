@@ -16,8 +16,8 @@ pub use stat::{SchedstatCpu, SchedstatDomain, Stat, StatConfig, StatRound};
 use super::{begin_record, end_record};
 use crate::{Endian, Reader, Record, RecordType, Result, Writer};
 
-/// Declares the records that tools write: variant and type of the payload, and the record type. An expression after the
-/// record type reads a payload whose type has no table of its layout.
+/// Declares the records that tools write: variant and type of the payload, and the record type. An expression after the record type reads the payload
+/// if its type has no layout table.
 macro_rules! payloads {
     ($life:lifetime, |$r:ident, $record:ident| $($(#[$doc:meta])* $name:ident($ty:ty): $kind:ident $(=> $parse:expr)?;)*) => {
         /// Decoded record of a tool.
@@ -146,8 +146,8 @@ payloads! {
 }
 
 impl UserPayload<'_> {
-    /// Appends the whole record, padded to 8 bytes unless it is HEADER_FEATURE, COMPRESSED or `UserPayload::Other`. The
-    /// caller appends the data outside the size of TRACING_DATA and AUXTRACE.
+    /// Appends the whole record, padded to 8 bytes; only HEADER_FEATURE, COMPRESSED and `UserPayload::Other` get no padding. The caller appends the
+    /// data that follows TRACING_DATA and AUXTRACE, outside their size.
     ///
     /// # Errors
     /// Fails if the record would have more than 65,535 bytes, the limit of its header. Then nothing is appended.

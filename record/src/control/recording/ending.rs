@@ -28,7 +28,7 @@ impl Recording<'_> {
             last.sink.discard();
         }
         if let Err(error) = finished {
-            // This error concerns an earlier file, which it names; the last file ends here, too.
+            // The error concerns an earlier file, and names that file. The last file ends here, too.
             last.sink.cut();
             return Err(error);
         }

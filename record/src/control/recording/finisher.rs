@@ -24,7 +24,7 @@ use crate::{Error, Level, Result};
 /// Number of closed files that may wait for completion. With more, the recording waits.
 const WAITING_MAX: usize = 1;
 
-/// Facts of a file that ends, in addition to its contents.
+/// Data for the completion of a closed file.
 pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
     /// Kernel addresses to name in addition to the addresses that samples hit.
@@ -67,9 +67,9 @@ pub(super) struct Completer {
     kallsyms: Option<Arc<Kallsyms>>,
     /// Journals of completed files that could not be deleted yet.
     leftovers: Vec<Leftover>,
-    /// Sum over the completed files.
+    /// Sum of the figures of all completed files.
     totals: Summary,
-    /// Resources used by the recorder when the file began.
+    /// Resources that the recorder had used when the file began.
     used_before: Usage,
     notify: fn(Level, &str),
 }
@@ -142,12 +142,12 @@ impl Completer {
         }
         add(&mut self.totals, &closed);
         self.leftovers.extend(closed.sink.leftover());
-        // A journal that cannot be deleted is tried again after each file, and reported at the end.
+        // If a journal cannot be deleted, the deletion is tried again after each file. The last failure is reported at the end.
         self.leftovers.retain(|journal| journal.remove().is_err());
         self.is_whole(path);
         drop(closed);
-        // Completing a file takes much memory for a short time. The memory is given back to the kernel, because a
-        // recording may run for days.
+        // Completing a file takes much memory for a short time. The memory is returned to the kernel, because a recording
+        // may run for days.
         sys::release_free_memory();
         Ok(())
     }
@@ -258,8 +258,8 @@ impl Completer {
                     return sections;
                 }
                 None => {
-                    let text = "the journal could not be written: the recording lacks programs that were unloaded while it \
-                                ran";
+                    let text = "the journal could not be written: the recording lacks programs that were unloaded before \
+                                its end";
                     (self.notify)(Level::Warning, text);
                 }
             }

@@ -17,8 +17,8 @@ impl Recording<'_> {
     pub(super) fn switch_output(&mut self) -> Result<()> {
         let processes = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
-        // Reads the tasks before the switch: a task that ends before they are read again for the new file may have
-        // samples there, too.
+        // Reads the tasks before the switch, too: a task may have samples in the new file and end before the tasks are read
+        // for that file.
         let mut before = HashMap::new();
         synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
             before.insert(pid, records.to_vec());
@@ -87,8 +87,8 @@ impl Recording<'_> {
         Ok(receive)
     }
 
-    /// Ids of the recorded processes, or `None` if all processes are recorded. If events are inherited, the list
-    /// includes the descendants of the targets, also those that were reparented since.
+    /// Ids of the recorded processes, or `None` if all processes are recorded. If events are inherited, the list includes the
+    /// descendants of the targets, even if a descendant got another parent since.
     pub(super) fn processes(&self) -> Option<Vec<u32>> {
         let targets = self.targets.processes();
         let inherit = self.targets.binding.inherit;

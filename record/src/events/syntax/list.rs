@@ -25,8 +25,8 @@ pub(super) fn groups(list: &str) -> Result<Vec<Vec<String>>> {
     Ok(groups)
 }
 
-/// Parts of a list between the commas that are not inside the slashes of `pmu/term,term/` and, with `has_groups`, not
-/// inside braces.
+/// Splits a list at its commas. Commas inside the slashes of `pmu/term,term/` do not split the list; with `has_groups`,
+/// neither do commas inside braces.
 fn split(list: &str, has_groups: bool) -> Vec<&str> {
     let (mut in_terms, mut in_group) = (false, false);
     let is_comma = |c: char| {

@@ -43,7 +43,7 @@ pub(crate) struct EventSpec {
     pub(crate) attr: EventAttr,
     /// Rate of the event's own `period=` or `freq=` term. It overrides the options.
     pub(crate) rate: Option<Rate>,
-    /// Rate if neither the event nor the options give a rate: tracepoints sample every time.
+    /// Rate if neither the event nor the options give a rate: tracepoints and bpf-output sample every time.
     pub(crate) default_rate: Option<Rate>,
     /// `:P`: `precise_ip` is 3 and is lowered until the kernel accepts the event.
     pub(crate) precise_as_possible: bool,
@@ -178,7 +178,7 @@ impl Catalog {
         }
         match self.named(item, head)? {
             (events, "") => Ok(events),
-            _ => Err(wrong(item, "modifiers follow the terms")),
+            _ => Err(wrong(item, "modifiers follow the terms: write them after the closing `/`")),
         }
     }
 
@@ -192,8 +192,8 @@ impl Catalog {
         pmus.map(|pmu| pmu_event(item, &pmu, &[(head.to_owned(), None)])).collect()
     }
 
-    /// A hardware, cache, raw or software event. A machine with several kinds of cores has one PMU per kind, and gets one
-    /// event per PMU, or the event of the PMU that is given.
+    /// A hardware, cache, raw or software event. A machine with several kinds of cores has one PMU per kind; there, the result
+    /// is one event per PMU, or only the event of the PMU `of`.
     fn legacy(&self, item: &str, kind: u32, config: u64, of: Option<&Pmu>) -> Vec<EventSpec> {
         let spec = |name: String, kind, config, cpus| {
             let default_rate =

@@ -35,8 +35,8 @@ const HARDWARE: [&[&str]; 10] = [
 /// Caches by number: `PERF_COUNT_HW_CACHE_*`, bits 0–7 of the config.
 const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
 
-/// Operations on a cache by number, `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15 of the config: all operations, and those that
-/// missed.
+/// Operations on a cache by number, `PERF_COUNT_HW_CACHE_OP_*`, bits 8–15 of the config: names of all operations, and of the
+/// operations that missed.
 const CACHE_OPS: [[&str; 2]; 3] =
     [["loads", "load-misses"], ["stores", "store-misses"], ["prefetches", "prefetch-misses"]];
 
@@ -75,7 +75,7 @@ pub(super) fn all() -> impl Iterator<Item = String> {
     plain.chain(caches().map(|(name, _)| name))
 }
 
-/// End of an error message: up to three known names that are similar to `name`.
+/// End of an error message: up to three known names that are similar to `name`, or a hint at `perf list`.
 pub(super) fn closest(name: &str, known: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 3;
     let lower = name.to_lowercase();

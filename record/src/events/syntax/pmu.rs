@@ -42,7 +42,7 @@ impl Pmu {
         Some(Pmu { name, kind, dir })
     }
 
-    /// CPUs on which to open the events: the CPUs of its cores, or one CPU per package for an uncore PMU. `None` if
+    /// CPUs on which to open the events: the CPUs of the PMU's cores, or one CPU per package for an uncore PMU. `None` if
     /// sysfs lists no CPUs.
     pub(super) fn cpus(&self) -> Option<Vec<u32>> {
         let read = |file: &str| fs::read_to_string(self.dir.join(file)).ok();
@@ -64,7 +64,7 @@ impl Pmu {
     /// Attributes for a list of terms: `type` and the config words.
     pub(super) fn attr(&self, item: &str, terms: &[Term]) -> Result<EventAttr> {
         let mut attr = EventAttr { kind: self.kind, ..EventAttr::default() };
-        // The terms of a named event come first, so that terms written next to its name can override them.
+        // The terms of a named event are applied first, so that other terms of the list override them.
         for (key, value) in terms {
             if value.is_none() && self.has_event(key) {
                 for (key, value) in self.event_terms(item, key)? {
@@ -159,7 +159,7 @@ fn config_word(attr: &mut EventAttr, word: usize) -> &mut u64 {
     }
 }
 
-/// Parses `config1:0-7,32` into a config word and its bits.
+/// Parses `config1:0-7,32` into the index of a config word and a mask of its bits.
 fn parse_format(text: &str) -> Option<(usize, u64)> {
     let (word, ranges) = text.split_once(':')?;
     let mut bits = 0u64;

@@ -21,7 +21,7 @@ pub(super) struct Tracefs {
 }
 
 impl Tracefs {
-    /// Opens tracefs.
+    /// Opens the system's tracefs, or mounts a private one.
     ///
     /// # Errors
     /// Returns a message with the remedy if tracefs is not readable and cannot be mounted.
@@ -36,8 +36,8 @@ impl Tracefs {
                 Ok(Tracefs { root, _mount: Some(mount) })
             }
             Err(error) => Err(format!(
-                "bprec cannot read tracefs, which describes tracepoints: this user may read no mounted tracefs, and bprec \
-                 could not mount one for itself ({error}). Run bprec as root, or make tracefs readable as root: mount -t \
+                "bprec cannot read tracefs, which describes tracepoints: this user cannot read a mounted tracefs, and bprec \
+                 cannot mount tracefs for itself ({error}). Run bprec as root, or make tracefs readable as root: mount -t \
                  tracefs -o mode=755 nodev /sys/kernel/tracing"
             )),
         }
@@ -76,7 +76,7 @@ impl Tracefs {
             formats: formats.iter().map(Vec::as_slice).collect(),
         });
         let (header_page, header_event) = (self.read("events/header_page")?, self.read("events/header_event")?);
-        // Strings that formats refer to by address. Some kernels do not list them.
+        // Fixed strings that formats refer to by address. Some kernels have no such file.
         let printk_formats = self.read("printk_formats").unwrap_or_default();
         let data = TracingData {
             endian: Endian::NATIVE,
@@ -109,7 +109,7 @@ impl Tracefs {
         format!("the system `{system}` has no tracepoint `{name}`{}", names::closest(name, names.into_iter()))
     }
 
-    /// Tracepoints whose system and name match two patterns, sorted by system and name.
+    /// Tracepoints that match the patterns for system and name, sorted by system and name.
     pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
         let (system, name) = (Glob::new(system), Glob::new(name));
         let systems = self.systems().into_iter().filter(|found| system.matches(found));

@@ -13,7 +13,7 @@ const CPUS: &str = "/sys/devices/system/cpu";
 /// Value that readers take as "unknown", as for CPUs that are offline.
 const UNKNOWN: u32 = u32::MAX;
 
-/// One more than the highest number of a present CPU.
+/// Highest index of a present CPU, plus one.
 fn available() -> Option<u32> {
     present_cpus().ok()?.last()?.checked_add(1)
 }
@@ -76,7 +76,7 @@ pub(super) fn topology() -> Option<Vec<u8>> {
         }
     };
     let cpus: Vec<CpuPlace> = (0..available).map(place).collect::<Option<_>>()?;
-    // Readers refuse socket numbers above the number of CPUs, which some firmware reports.
+    // Readers refuse socket numbers above the number of CPUs. Some firmware reports such socket numbers.
     if cpus.iter().any(|cpu| cpu.socket_id != UNKNOWN && cpu.socket_id > available) {
         return None;
     }

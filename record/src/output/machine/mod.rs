@@ -40,7 +40,7 @@ fn text(text: &str) -> Vec<u8> {
     encoded(&Text(text.as_bytes()))
 }
 
-/// Section payload with the line of a file under /proc/sys/kernel.
+/// Section payload with the text of a file under /proc/sys/kernel.
 fn sysctl(name: &str) -> Option<Vec<u8>> {
     line(Path::new("/proc/sys/kernel").join(name)).map(|line| text(&line))
 }

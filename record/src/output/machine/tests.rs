@@ -1,4 +1,4 @@
-//! Compares feature sections with those that perf writes on the same machine, in perf's output.
+//! Compares bprec's feature sections with the sections that perf writes on the same machine, as perf prints both.
 
 use std::fs;
 use std::path::Path;

@@ -10,7 +10,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Reason why a frequent program is not counted. It does not include the rate, so that reports can group programs with the same reason.
+    /// Reason why a frequent program is not counted. The text has no rate, so that reports can group programs with the same reason.
     pub(super) fn too_often(self) -> String {
         format!(
             "it runs too often: counting makes even a run that is not measured {:.0} ns longer, and all runs together would \
@@ -29,8 +29,9 @@ pub(super) enum Verdict {
     TooOften,
 }
 
-/// Divides `budget_ns` of each second among targets with these rates of runs. Targets that need less than an equal
-/// part leave the rest to the others. While skipping alone exceeds half of the budget, the most frequent target gets `TooOften`.
+/// Divides `budget_ns` of each second among targets with these rates of runs. Targets that need less than an equal part
+/// leave the rest to the other targets. While skipping alone exceeds half of the budget, the most frequent target gets
+/// `TooOften`.
 pub(super) fn divide(runs_per_second: &[f64], costs: Costs, budget_ns: f64) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Every(1); runs_per_second.len()];
     let mut order: Vec<usize> = (0..runs_per_second.len()).collect();

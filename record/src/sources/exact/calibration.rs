@@ -1,4 +1,4 @@
-//! Calibrated overhead of exact counters with and without run statistics, and the rates of programs' runs by run statistics.
+//! Overhead of exact counters, calibrated with and without run statistics; and runs per second of programs, from run statistics.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -58,7 +58,7 @@ impl Calibrations {
     }
 }
 
-/// Rate of programs' runs, by run statistics.
+/// Runs per second of programs, from run statistics.
 #[derive(Debug)]
 pub(super) struct Rates {
     seen: HashMap<u32, u64>,

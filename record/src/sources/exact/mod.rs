@@ -1,7 +1,7 @@
 //! Exact counters: a pair of the recorder's programs around each program that the kernel allows to trace.
 //!
-//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get it from a
-//! separate thread, so that the control thread keeps reading the rings. If one program is refused, the reason is reported once,
+//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get their pair
+//! from a separate thread, so that the control thread does not wait. If one program is refused, the reason is reported once,
 //! and the other programs are still counted.
 
 mod budget;
@@ -36,11 +36,11 @@ use target::{Candidate, ExactTarget, TARGETS_MAX, refuse_beyond, snapshot_of};
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
 /// Threads that attach and detach. Most of the time they wait for the kernel, so there can be more threads than CPUs.
 const THREADS: usize = 4;
-/// Time between two adjustments of the measured part of runs to the rates of runs, and time until the first adjustment.
-/// Until then, the part is that at attaching: usually every run.
+/// Time between two adjustments of the measured part of runs to the rates of runs.
 const ADAPT_EVERY: Duration = Duration::from_millis(100);
+/// Time from attaching to the first adjustment. Until then, usually every run is measured.
 const ADAPT_FIRST: Duration = Duration::from_millis(20);
-/// Time between two checks if run statistics are on, because other tools can switch them too.
+/// Time between two checks of the kernel's switch of run statistics, because other tools can change the switch, too.
 const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
 /// Time for which a program must run too often before it is detached for good: a short burst must not detach it.
 const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ struct ActiveCounters {
     calibrations: Calibrations,
     /// Current cost of a run of a counted program.
     costs: Option<Costs>,
-    /// True if run statistics are on, by this recorder or by others; `costs` is for this setting.
+    /// True if run statistics are on, by this recorder or by another tool; `costs` is for this setting.
     with_stats: bool,
     /// True if run statistics are on only in short windows, not throughout.
     in_windows: bool,
@@ -77,12 +77,13 @@ struct ActiveCounters {
     /// True if the cost of run statistics counts against the same budget.
     is_budget_shared: bool,
     next_adapt: Instant,
-    /// Channels of requests to attach, and of results. The thread ends when the channel of requests is closed.
+    /// Channel of requests to attach. The attaching thread ends when the channel is closed.
     to_attach: Sender<Candidate>,
+    /// Channel of the targets that the attaching thread has attached or refused.
     attached: Receiver<ExactTarget>,
     /// Number of requests without a result yet.
     underway: usize,
-    /// True if the message was sent that more functions match than can be counted.
+    /// True once the user was told that more functions match than can be counted.
     is_full: bool,
     notify: fn(Level, &str),
 }
@@ -108,7 +109,7 @@ struct Prepared {
 /// take longer than the calibrated time.
 ///
 /// # Errors
-/// Fails if an event is invalid, or if this kernel is too old.
+/// Fails if an event is invalid, there are too many events, or this kernel is too old.
 pub(crate) fn open_events(asked: &Exact, notify: fn(Level, &str), online: &[u32]) -> Result<OpenCounters> {
     let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
     if wanted.count() > EVENTS_MAX {
@@ -144,9 +145,9 @@ enum CountersStage {
 }
 
 impl ExactCounters {
-    /// Loads the counting programs; `counting` holds the events that [`open_events`] opened. The caller lists the existing programs before,
-    /// so that counting programs are not counted, and switches run statistics on later, because the overhead is calibrated without
-    /// them. If this machine does not allow exact counters, a message at level `unavailable` says so.
+    /// Loads the counting programs; `counting` holds the events that [`open_events`] opened. The caller must list the existing programs
+    /// before, so that the counting programs are not counted. Run statistics must still be off, because the overhead is calibrated without
+    /// them. If this machine does not allow exact counters, the start reports this at level `unavailable`.
     pub(crate) fn load(
         asked: Exact,
         counting: Result<OpenCounters>,
@@ -381,7 +382,7 @@ impl ActiveCounters {
             return;
         }
         let mut rates = Rates::begin(programs);
-        // The measurement is done twice, because a single short one can meet a burst.
+        // Measures twice, because a single short measurement can meet a burst.
         let looks = [(); 2].map(|()| {
             thread::sleep(LOOK_FIRST);
             (rates.look(programs), rates.all)
@@ -429,7 +430,7 @@ impl ActiveCounters {
         self.wanted.choose(known, refusal.as_deref())
     }
 
-    /// Refuses the candidates beyond the limit of targets, `there` of which are in use, and reports this once.
+    /// Refuses the candidates beyond the limit of targets, and reports this once. `there` targets exist already.
     fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
         let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
         if refused > 0 && !std::mem::replace(&mut self.is_full, true) {
@@ -504,8 +505,7 @@ impl ActiveCounters {
         states
     }
 
-    /// Time at which [`ActiveCounters::take_and_adapt`] is due; `None` if no attached target or no budget needs it
-    /// before the next reading.
+    /// Time at which [`ActiveCounters::take_and_adapt`] is due; `None` without a limit, a known cost or an attached target.
     fn adapt_at(&self) -> Option<Instant> {
         let has_cost = self.targets.iter().any(ExactTarget::is_attached);
         self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
@@ -525,8 +525,7 @@ impl ActiveCounters {
         }
     }
 
-    /// Returns the current counts of all attached targets. Also returns each target that is not or no longer attached, with the reason, unless it was
-    /// reported before.
+    /// Returns the current counts of all attached targets. A target that is not or no longer attached is returned once, with the reason.
     fn snapshot(&mut self) -> Vec<State> {
         let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
         let states = snapshot_of(targets, self.per_cpu);

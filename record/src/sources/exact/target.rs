@@ -20,7 +20,7 @@ pub(super) const TARGETS_MAX: usize = 1000;
 /// The requested functions of programs.
 #[derive(Debug)]
 pub(crate) struct WantedFunctions {
-    /// Filters; one without a function selects the entry function. Empty selects the entry function of every program.
+    /// A filter without a function selects the entry function. Empty selects the entry function of every program.
     filters: Vec<FunctionFilter>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     target: ExactTarget,
     /// Descriptor of the program, and BTF id of the function's type; `None` if the candidate is refused.
     place: Option<(OwnedFd, u32)>,
-    /// Number of runs per measured run at first.
+    /// Initial number of runs per measured run.
     every: u64,
 }
 
@@ -55,8 +55,9 @@ pub(super) struct ExactTarget {
     pub(super) is_released: bool,
     /// True if a snapshot has reported that the function is not or no longer counted.
     pub(super) told: bool,
-    /// Number of runs and time at the last call of `rate`.
+    /// Count of runs at the last call of `rate`.
     seen_runs: u64,
+    /// Time of the last call of `rate`, or of attaching.
     seen_at: Option<Instant>,
     /// Time since which the runs were too many for the budget at every check.
     too_often: Option<Instant>,
@@ -64,7 +65,7 @@ pub(super) struct ExactTarget {
     paced_at: Option<Instant>,
 }
 
-/// Counts of a target, over all CPUs and on each.
+/// Counts of a target, of all CPUs together and of each CPU.
 #[derive(Debug, Clone)]
 struct TargetCounts {
     all: RunCounts,
@@ -174,7 +175,7 @@ impl Candidate {
         self.target.function == 0
     }
 
-    /// Sets the number of runs per measured run at first.
+    /// Sets the initial number of runs per measured run.
     pub(super) fn set_every(&mut self, every: u64) {
         self.every = every;
     }
@@ -235,7 +236,7 @@ impl ExactTarget {
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    /// Measures one run in `every`. The measured part increases only if it was not changed for a while.
+    /// Measures one run in `every`. The measured part increases only if it was not changed for `KEPT_FOR`.
     pub(super) fn set_every(&mut self, every: u64, now: Instant) {
         self.too_often = None;
         self.pace(every, now);
@@ -327,14 +328,14 @@ fn run_counts(counted: &ProbeCounts, misses: Option<u64>, every: u64) -> RunCoun
     }
 }
 
-/// Leaves at most `room` candidates to attach, the first ones, and refuses the others. Returns the number of candidates
-/// that it refused.
+/// Keeps the first `room` candidates that are not refused yet, and refuses the candidates after them. Returns the number of
+/// newly refused candidates.
 pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize {
     let to_attach = candidates.iter_mut().filter(|candidate| candidate.program_id().is_some());
     let beyond = to_attach.skip(room).map(|candidate| {
         candidate.refuse(format!(
-            "exact counters count at most {TARGETS_MAX} functions of programs, and more match; a narrower pattern can \
-             include this one"
+            "exact counters count at most {TARGETS_MAX} functions of programs, and more match; give a narrower name to \
+             count this function"
         ));
     });
     beyond.count()

@@ -30,8 +30,8 @@ pub(super) struct Entry {
     /// Descriptor that keeps the program loaded until its last runs are read. Without one, the program is looked up for each reading, and it is
     /// unloaded when its owners release it.
     pub(super) descriptor: Option<Program>,
-    /// True for the program by which a recorder (this one or another) lists references to programs. Only the recorder
-    /// that loaded it holds it.
+    /// True for the program by which a recorder (this one or another) lists references to programs. Only the recorder that
+    /// loaded the program holds it.
     pub(super) is_iterator: bool,
     pub(super) snapshot: ProgSnapshot,
     /// Functions of the program, read from its BTF at first use.
@@ -118,7 +118,8 @@ fn functions(snapshot: &ProgSnapshot) -> Vec<Function> {
 }
 
 impl Entry {
-    /// Makes the entry of a program that was found at `taken_ns` and is used by others. The `descriptor`, if any, keeps it loaded.
+    /// Makes the entry of a program that was found at `taken_ns` and is used by other processes. The `descriptor`, if any, keeps the program
+    /// loaded.
     pub(super) fn new(
         id: u32,
         descriptor: Option<Program>,

@@ -19,7 +19,7 @@ pub(crate) enum Holding {
 }
 
 impl Holding {
-    /// Chooses the rule: with `refs`, the recorder learns when all others have released a program.
+    /// Chooses the rule. With `refs`, the recorder learns when all other processes have released a program.
     pub(crate) fn with(refs: Option<&Refs>) -> Holding {
         if refs.is_some() { Holding::WhileThereAreDescriptors } else { Holding::Never }
     }

@@ -1,10 +1,10 @@
 //! A thread that opens a descriptor of every BPF program at the moment its load is announced.
 //!
-//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. It opens
-//! descriptors of all announced programs at real-time priority, so that none of them can be unloaded any more; a second
-//! thread of normal priority reads their facts. If descriptors are scarce, the first thread reads the facts at once and
-//! closes the descriptor. The threads never touch a file of the recording: their findings go to the recorder through an
-//! unbounded channel.
+//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. The thread opens
+//! descriptors of all announced programs at real-time priority, so that no announced program can be unloaded any more. A
+//! second thread of normal priority reads the facts of the programs. If descriptors are scarce, the first thread reads the
+//! facts at once and closes the descriptor. The threads never touch a file of the recording: their findings go to the
+//! recorder through an unbounded channel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -38,7 +38,7 @@ const HAND_ON_EVERY: Duration = Duration::from_millis(10);
 pub(crate) enum LoadEvent {
     /// A program was loaded.
     Program(Box<LoadedProgram>),
-    /// A program was unloaded before it could be read, or the kernel refused it.
+    /// A program was unloaded before it could be read, or the kernel refused to open it.
     Missed(Missed),
     /// The kernel made an image beside programs: a trampoline, a dispatcher or a stub.
     ImageCame(KernelSymbol),
@@ -57,7 +57,7 @@ pub(crate) struct LoadedProgram {
     pub(crate) taken_ns: u64,
     /// Run statistics of the program at `taken_ns`.
     pub(crate) runs: Option<RunStats>,
-    /// Process that loaded the program, if it still existed.
+    /// Process that loaded the program, if that process still existed.
     pub(crate) loader: Option<Owner>,
 }
 
@@ -178,7 +178,7 @@ impl LoadWatcher {
     }
 }
 
-/// Ends the thread also if the recording ends before it has begun.
+/// Ends the thread, even if an error ends the recording before sampling begins.
 impl Drop for LoadWatcher {
     fn drop(&mut self) {
         self.quit();
@@ -205,7 +205,7 @@ struct Watcher {
     fetcher: Fetcher,
     /// Queue of the thread that reads facts.
     taken: SyncSender<CapturedProgram>,
-    /// Programs with a descriptor that do not fit into that queue yet.
+    /// Programs with a descriptor that wait for space in `taken`.
     queue: VecDeque<CapturedProgram>,
     /// Announced programs, each with true if its descriptor was opened.
     seen: HashMap<u32, bool>,

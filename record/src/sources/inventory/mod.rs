@@ -1,9 +1,11 @@
-//! The inventory of BPF programs during a recording: programs loaded, programs released by all others, and the attachments and owners of each.
+//! The inventory of BPF programs during a recording: the programs that were loaded, the programs that all other processes have released, and the
+//! attachments and owners of each program.
 
 mod entry;
 mod holding;
 mod load_watcher;
 mod on_time;
+mod probes;
 mod programs;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ pub(crate) use entry::{Function, Known};
 pub(crate) use holding::Holding;
 pub(crate) use load_watcher::LoadWatcher;
 pub(crate) use on_time::OnTime;
+use probes::Probes;
 pub(crate) use programs::{Programs, ProgramsOfFile, Reading};
 
 use super::{Context, Event, Source, Tick};
@@ -37,6 +40,7 @@ pub(crate) struct Inventory {
     purpose: Purpose,
     /// Programs that were loaded at the start and could not be read.
     missed: Vec<Missed>,
+    probes: Probes,
     next_look: Instant,
     next_look_at_all: Instant,
     /// True once the user was told that references on programs cannot be read.
@@ -81,6 +85,7 @@ impl Inventory {
             watcher,
             purpose,
             missed,
+            probes: Probes::default(),
             next_look: now + RELEASES_EVERY,
             next_look_at_all: now + ALL_RELEASES_EVERY,
             is_blind: false,
@@ -167,6 +172,10 @@ impl Inventory {
         }
     }
 
+    fn no_misses(&self, error: &bprec_bpf::Error, context: &Context<'_>) {
+        (context.notify)(Level::Detail, &format!("hits of kprobes that ran no program are unknown: {error}"));
+    }
+
     /// Warns once that descriptors are too few for all programs.
     fn warn_of_few_descriptors(&mut self, context: &Context<'_>) {
         if context.programs.lacks_descriptors() && !std::mem::replace(&mut self.is_warned, true) {
@@ -190,6 +199,11 @@ impl Source for Inventory {
                 );
             }
             self.warn_of_few_descriptors(context);
+            if self.purpose == Purpose::Recording
+                && let Err(error) = self.probes.begin(context.programs)
+            {
+                self.no_misses(&error, context);
+            }
         } else {
             context.programs.begin_file();
         }
@@ -234,6 +248,12 @@ impl Source for Inventory {
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         self.check_releases(context)?;
         self.survey(is_last, context)?;
+        if self.purpose == Purpose::Recording {
+            match self.probes.end(context.programs) {
+                Ok(states) => context.out.states(states)?,
+                Err(error) => self.no_misses(&error, context),
+            }
+        }
         if !is_last {
             return Ok(());
         }

@@ -25,12 +25,12 @@ impl OnTime {
         (times.on_ns(now_ns), times.others_ns)
     }
 
-    /// The recorder has statistics on from `now_ns`.
+    /// Notes that the recorder has statistics on from `now_ns`.
     pub(crate) fn switched_on(&self, now_ns: u64) {
         self.times().since_ns = Some(now_ns);
     }
 
-    /// The recorder had statistics on until `now_ns`.
+    /// Notes that the recorder had statistics on until `now_ns`.
     pub(crate) fn switched_off(&self, now_ns: u64) {
         let mut times = self.times();
         times.before_ns = times.on_ns(now_ns);

@@ -56,7 +56,7 @@ pub(crate) struct Programs {
     let_go_before: u32,
     /// Runs of released programs since new runs were last counted.
     last_runs: u64,
-    /// Problems with links, maps and processes of programs that could not be read, each listed once.
+    /// Messages about links, maps and processes of programs that could not be read. Each message is listed once.
     problems: Vec<String>,
     /// Attachments of this recording's own programs.
     own: Vec<Attachment>,
@@ -201,7 +201,7 @@ impl Programs {
         there.map(|entry| Known { entry, snapshot: &entry.snapshot })
     }
 
-    /// Returns the numbers of captured and of missed programs.
+    /// Returns the count of captured programs and the count of missed programs.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.entries.len() as u32 + self.let_go + self.let_go_before, self.missed)
     }
@@ -216,9 +216,9 @@ impl Programs {
         self.lacks_descriptors
     }
 
-    /// Reads the run statistics of all programs that can still run. Returns them as states, and the number of runs of
-    /// all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
-    /// states leave out programs whose counts are the same as at the last reading with `Reading::All`.
+    /// Reads the run statistics of all programs that can still run. Returns the statistics as states, and the count of runs
+    /// of all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
+    /// states leave out programs that have not run since the last reading with `Reading::All`.
     pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
@@ -280,7 +280,7 @@ impl Programs {
         there.filter_map(|entry| Some((entry.id, entry.read()?.run_cnt))).collect()
     }
 
-    /// Returns true while programs are new, or may have been released: most of these are unloaded soon.
+    /// Returns true while programs are new, or may have been released: most of these programs are unloaded soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
         let is_expected = |entry: &Entry| !entry.released && (entry.is_new(now_ns) || entry.use_ == Use::Doubtful);
@@ -290,8 +290,9 @@ impl Programs {
     /// Checks the references of all programs, and releases programs that no other process uses, with their last statistics. Returns
     /// the ids of released programs.
     ///
-    /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If other recorders
-    /// run, it is released at the second check, because another recorder may be releasing its own reference.
+    /// A program is used if it has more references than all recorders have declared ([`Refs::set_held`]). If another recorder
+    /// still has a reference on an unused program, the program is released only at the second check: the other recorder may be
+    /// releasing that reference.
     ///
     /// # Errors
     /// Fails if references cannot be read. No descriptor is kept then.
@@ -355,8 +356,8 @@ impl Programs {
         Ok(let_go)
     }
 
-    /// Completes programs that are marked as released, and programs without a descriptor whose id is not in `alive`:
-    /// marks these as released as well, and appends the last states of both. Returns their ids.
+    /// Marks programs without a descriptor as released if their id is not in `alive`. Appends the last states of all programs
+    /// that are marked as released, and returns the ids of these programs.
     fn find_gone(&mut self, alive: &BTreeSet<u32>, now_ns: u64, states: &mut Vec<State>) -> Vec<u32> {
         let is_gone = |entry: &&mut Entry| entry.released || entry.descriptor.is_none() && !alive.contains(&entry.id);
         let gone = self.entries.values_mut().filter(is_gone);
@@ -413,7 +414,7 @@ impl Programs {
         !self.leaving.is_empty()
     }
 
-    /// Closes the descriptors of released programs, so that the kernel can unload them, and removes unloaded programs from the list. Their info was
+    /// Closes the descriptors of released programs, so that the kernel can unload them. Removes unloaded programs from the list; their info was
     /// journalled when they were loaded.
     pub(crate) fn let_go(&mut self) {
         self.leaving.clear();
@@ -432,7 +433,7 @@ impl Programs {
     }
 
     /// Reads owners, maps, attachments and pins of programs for which they were not read yet. New programs wait for the next call,
-    /// because most of them are unloaded by then, unless `is_last` is set.
+    /// because most of them are unloaded by then; with `is_last`, they are read at once.
     pub(crate) fn survey(&mut self, is_last: bool) -> Vec<State> {
         let mut states = Vec::new();
         let due = |entry: &Entry| !entry.surveyed && !entry.released && (entry.settled || is_last);
@@ -485,7 +486,7 @@ impl Programs {
         self.images.values().flatten()
     }
 
-    /// Reads the program arrays and returns those that changed.
+    /// Reads the program arrays and returns the arrays that changed.
     pub(crate) fn changed_prog_arrays(&mut self) -> Vec<State> {
         let now = prog_arrays(self.prog_arrays.keys().copied());
         take_changed(&mut self.prog_arrays, now).collect()
@@ -502,7 +503,7 @@ impl Programs {
         entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
-    /// Links, maps and processes that could not be read, each once.
+    /// Messages about links, maps and processes that could not be read. Each message is listed once.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems
     }

@@ -67,7 +67,7 @@ impl SharedCounters {
         SharedCounters { is_optional: true, ..SharedCounters::new(asked, command, words) }
     }
 
-    /// Makes counters without a recording; if they are unavailable, that is an error.
+    /// Makes counters outside of a recording: there, unavailable counters are an error. `words` are the command and its arguments.
     pub(crate) fn new(asked: SharedOptions, command: Option<u32>, words: Option<&[OsString]>) -> SharedCounters {
         let name = words.and_then(|words| Path::new(words.first()?).file_name());
         let command = command.zip(name.map(|name| name.as_encoded_bytes().to_vec()));
@@ -140,8 +140,9 @@ pub struct Shared {
     /// Readings of each leader when counting began, by CPU.
     base: Vec<Vec<EventReading>>,
     since_ns: u64,
-    /// Map in which other sessions find the leaders, and the keys of our leaders.
+    /// Map in which other sessions find the leaders.
     map: Option<AttrMap>,
+    /// Keys of our leaders in the map.
     keys: Vec<Vec<u8>>,
     notify: fn(Level, &str),
     no_room_told: bool,
@@ -204,7 +205,7 @@ impl Shared {
             }
             shared.follower = Some(follower);
         }
-        // Counts cover the time from here to the time of a snapshot, which is taken after its last reading.
+        // Counts cover the time from here to the time of a snapshot. That time is read after the snapshot's last counter.
         shared.since_ns = sys::monotonic_ns();
         shared.read_now()?;
         shared.base = shared.leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<_>>()?;

@@ -63,7 +63,7 @@ impl TargetPlan {
     /// Looks up the targets.
     ///
     /// # Errors
-    /// Fails if a cgroup does not exist, or if task ids differ from those of the initial pid namespace.
+    /// Fails if a cgroup does not exist, or if a task is requested outside of the initial pid namespace.
     pub(super) fn of(targets: &[CounterTarget], online: &[u32]) -> Result<TargetPlan> {
         let mut plan = TargetPlan { each: Vec::new(), targets: None };
         for (at, target) in targets.iter().enumerate() {

@@ -1,20 +1,20 @@
 //! Keeps the cost of run statistics within a part of the machine's time.
 //!
-//! Statistics are on throughout while this costs less than the budget. Otherwise they are on in windows, about one per period; start and
-//! length of a window vary at random around a mean. The mean follows from the rate of runs over some seconds, never from the last window
-//! alone: windows that are short because the window before was busy would bias the estimates of runs.
+//! Statistics are on throughout while counting all runs costs less than the budget. Otherwise statistics are on in windows, about one per period.
+//! Start and length of a window vary at random around a mean. The mean follows from the rate of runs over some seconds, never from the last
+//! window alone: windows that are short because the window before was busy would bias the estimates of runs.
 
 use std::time::Duration;
 
 use bprec_bpf::StatsCost;
 
-/// Unused budget (credit) at the start, and limit on the credit that a quiet time saves, in seconds of the budget. The
-/// credit lets a short burst of runs pass without windows.
+/// Unused budget (credit) at the start, in seconds of the budget. Credit lets a short burst of runs pass without windows.
 const CREDIT_FIRST_S: f64 = 0.1;
+/// Limit on the credit that a quiet time saves, in seconds of the budget.
 const CREDIT_MOST_S: f64 = 0.5;
 /// Time constant of the mean rate of runs.
 const SMOOTHED_S: f64 = 2.0;
-/// Windows end when counting all runs would take less than this part of the budget; at a larger part, they could begin again at once.
+/// Windows end when counting all runs would take at most this part of the budget. With a larger part, windows could begin again at once.
 const ENOUGH: f64 = 0.8;
 /// Part of the budget that windows aim at.
 const AIM: f64 = 0.9;
@@ -33,7 +33,7 @@ const READS: f64 = 100.0;
 pub(super) struct Limiter {
     /// Limit, ns of each second; `None` without a limit.
     budget_ns: Option<f64>,
-    /// Cost of run statistics; `None` if unknown, and then without a limit.
+    /// Cost of run statistics; `None` if unknown. Without a known cost there is no limit.
     cost: Option<StatsCost>,
     /// Mean rate of the runs of all programs, per second; `None` before the first measurement.
     rate: Option<f64>,

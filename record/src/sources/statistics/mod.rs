@@ -1,8 +1,8 @@
 //! The kernel's run statistics: number and duration of the runs of programs.
 //!
-//! With statistics on, the kernel reads the clock twice per run of any program. They are on throughout, unless that exceeds the budget ([`limiter`]):
-//! then they are on in windows, which a thread opens and closes on time ([`window`]). Counts are read before and after each window. While
-//! the recorder has statistics off, an empty program shows if another tool has them on ([`others`]).
+//! With statistics on, the kernel reads the clock twice per run of any program. Statistics are on throughout if that stays within the budget
+//! ([`limiter`]). Otherwise they are on in windows: short times that a thread begins and ends ([`window`]). Counts are read before and after each
+//! window. While the recorder has statistics off, an empty program shows if another tool has statistics on ([`others`]).
 
 mod limiter;
 mod others;
@@ -27,15 +27,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 50;
 /// Shortest time over which a rate of runs is computed.
 const LOOK_MIN: Duration = Duration::from_millis(20);
-/// Shortest period of windows, used at the start, and longest usual period.
+/// Shortest period of windows, used at the start.
 const PERIOD_MIN: Duration = Duration::from_millis(80);
+/// Longest usual period of windows.
 const PERIOD_MAX: Duration = Duration::from_millis(500);
-/// Number of periods into which the duration of the recording so far is usually divided, and least number of periods
-/// between two requested readings.
+/// The usual period is the duration of the recording so far, divided by this number.
 const PERIODS: u32 = 50;
+/// Usual minimum of periods between two requested readings.
 const PERIODS_PER_INTERVAL: u32 = 10;
 
-/// Switch of run statistics by this recorder; other tools can have them on as well.
+/// Switch of run statistics by this recorder; other tools can have statistics on, too.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     stage: StatisticsStage,
@@ -174,11 +175,13 @@ pub(crate) struct RunStatistics {
     began: Instant,
     /// Time of the next check of how often programs run; used while statistics are on throughout.
     next_look: Option<Instant>,
-    /// Runs since the last computed rate, and the time of this rate.
+    /// Runs since the last computed rate.
     new_runs: u64,
+    /// Time of the last computed rate.
     seen_at: Instant,
-    /// CPU time that statistics have taken so far, ns; `taken` is a copy for other threads.
+    /// CPU time that statistics have taken so far, ns.
     taken_ns: f64,
+    /// Copy of `taken_ns` for other threads.
     taken: Taken,
     /// CPU time that the last reading of all programs took.
     reading: Duration,
@@ -439,7 +442,7 @@ impl Source for RunStatistics {
             context.statistics.in_windows = false;
         } else {
             // Statistics are switched off first, so that the kernel counts no more runs for this recorder after the reading. `on_time` does not
-            // end here: readings a moment later, also of programs that others release now, belong to the time with statistics on.
+            // end here: readings a moment later, also of programs that are released now, belong to the time with statistics on.
             context.statistics.guard = None;
             let new_runs = self.new_runs + self.count(Reading::All, context)?;
             let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);

@@ -1,5 +1,5 @@
-//! Run statistics that another tool has on: another recorder, `kernel.bpf_stats_enabled`, bpftop. The recorder cannot keep them on, so it knows
-//! that they were on for some time only if two consecutive checks found them on.
+//! Run statistics that another tool has on: another recorder, `kernel.bpf_stats_enabled`, bpftop. The other tool may switch statistics off at any
+//! time. The recorder therefore counts the time between two checks only if both checks found statistics on.
 
 use std::time::Instant;
 

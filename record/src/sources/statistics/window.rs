@@ -1,4 +1,4 @@
-//! Thread that opens and closes windows: it closes them on time even if the control thread is busy.
+//! Thread that opens and closes windows, so that windows are closed on time even if the control thread is busy.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;

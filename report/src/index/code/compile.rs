@@ -1,8 +1,8 @@
-//! Rules for announced, reused and overlapping code: which code has an address at a time.
+//! Rules for announced, reused and overlapping code: they decide which code an address has at a time.
 //!
 //! Programs come and go, and the kernel reuses their addresses: a range has a lifetime. Images (trampolines, dispatchers, struct_ops stubs) claim a
-//! whole page although other code lives in it: an address belongs to the range with the nearest start before it among the ranges alive at the time,
-//! so that a claim ends at the next start.
+//! whole page although other code lives in it. So a claim ends at the next start: among the ranges alive at the time, an address belongs to the range
+//! with the nearest start before it.
 
 use super::Code;
 use super::cells::{Cells, Moments};
@@ -19,8 +19,7 @@ pub(crate) struct Range {
     /// Unload time, ns; `u64::MAX` if not unloaded.
     pub(crate) to_ns: u64,
     pub(crate) code: Code,
-    /// True if the recording announced the load. Otherwise the range was loaded at some time that is not certain, and a range that is announced as
-    /// loaded takes precedence.
+    /// True if the recording announced the load. If false, the load time is uncertain, and a range that is announced as loaded takes precedence.
     pub(crate) announced: bool,
 }
 
@@ -46,10 +45,10 @@ impl Range {
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Limit on the difference of the clocks of two CPUs.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Limit on starts searched per address, for hostile files: an image claims a page, which has room for at most 64 programs.
+/// Limit on starts searched per address, for hostile files: an image claims a page, and at most 64 programs fit into a page.
 const MAX_STEPS: usize = 256;
-/// Limit on ranges searched per start and time, for hostile files. The search takes the 64 newest ranges loaded before the time and the 64 oldest, as
-/// ranges without an announced load time sort first.
+/// Limit on ranges searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next 64 ranges,
+/// and the 64 oldest: ranges without an announced load time sort first.
 const MAX_VERSIONS: usize = 64;
 /// Limits per range on search steps and on segments while compiling, and an allowance for all ranges together. Beyond them, addresses without a cell
 /// are searched at each lookup. Most recordings need about four of each per range. Six thousand programs on a few pages (a hundred loads per second
@@ -219,8 +218,8 @@ impl Overlaps {
         changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
     }
 
-    /// Returns the ranges of a start that were loaded at most `early_ns` after `time_ns`, the newest first, each with the latest unload time among
-    /// itself and the older ranges. Of many ranges, only those with load times nearest to `time_ns` and the oldest are returned.
+    /// Returns the ranges of a start that were loaded at most `early_ns` after `time_ns`, the newest first. Each has the latest unload time among
+    /// itself and the older ranges. [`MAX_VERSIONS`] limits the ranges: those in the middle are skipped.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
@@ -239,8 +238,8 @@ impl Overlaps {
         there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
     }
 
-    /// Returns rank and code of the likeliest range with a start that contains an address, if none is announced as loaded. Of equal ranks, the oldest
-    /// range wins.
+    /// Returns rank and code of the likeliest range that has this start and contains an address, for a start without a range announced as loaded. Of
+    /// equal ranks, the oldest range wins.
     fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Code)> {
         let mut best: Option<((u8, u64), Code)> = None;
         for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
@@ -264,8 +263,8 @@ impl Overlaps {
     }
 }
 
-/// Rank of a range that is not announced as loaded; lower is likelier. Loaded ranges have 0, unloaded ranges 1 with the time since, and ranges that
-/// load soon 2 with the time until then, ns. `None` if the range is too far from the time.
+/// Rank of a range that is not announced as loaded; lower is likelier. A loaded range has 0, an unloaded range 1 and the time since the unload, and a
+/// range that loads soon 2 and the time until the load, ns. `None` if the range is too far from the time.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

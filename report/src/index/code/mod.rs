@@ -100,7 +100,7 @@ impl CodeMap {
         let announced = ranges.iter().filter(|range| range.is_any()).map(|range| (range.start, range.end));
         let spans = announced.chain(maps.module_area());
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
-        // Without the address ranges of the kernel and its modules, unknown BPF code cannot be told from their code: no address then counts as
+        // If the address ranges of the kernel and its modules are missing, kernel code looks like unknown BPF code. Then no address counts as
         // unknown BPF code.
         let area = area.filter(|_| !maps.is_empty()).map(|(low, high)| {
             let low = low.saturating_sub(PACK_BYTES);
@@ -172,14 +172,14 @@ impl Area {
     }
 }
 
-/// Cache of the code of frames, for one thread: samples have the same frames again and again. If addresses have the same hash, the latest address
-/// is kept.
+/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of addresses with the same hash, the cache has the
+/// latest.
 #[derive(Debug)]
 pub(crate) struct CodeCache<'i> {
     map: &'i CodeMap,
     /// Slots by hash; their number is a power of two.
     slots: Box<[CacheSlot]>,
-    /// Number of bits to shift a hash by to get a slot's position.
+    /// Right shift, in bits, that makes a hash the index of a slot.
     shift: u32,
 }
 

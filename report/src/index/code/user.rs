@@ -6,7 +6,7 @@ use bprec_format::records::Mmap2File;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// Limit on mappings that are kept. Further mappings are only counted.
+/// Limit on mappings; further mappings are only counted.
 const MAX_MAPS: usize = 1 << 18;
 /// Limit on segments per mapping if mappings overlap (hostile files), and an allowance for all.
 const SEGMENTS_PER_MAP: usize = 16;
@@ -30,7 +30,7 @@ pub(crate) struct UserMapsBuilder {
     numbers: FxHashMap<(Vec<u8>, Option<Mmap2File>), u32>,
     processes: FxHashMap<u32, Vec<UserMap>>,
     count: usize,
-    /// Start times and parents of each process id, which the kernel reuses.
+    /// Start times and parents of the processes with each pid: the kernel reuses pids.
     parents: FxHashMap<u32, Vec<(u64, u32)>>,
     /// Number of mappings beyond [`MAX_MAPS`].
     lost: u64,

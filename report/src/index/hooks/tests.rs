@@ -114,7 +114,7 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
     let raw = Some((vec![1, 2], 0));
     assert_eq!(of(&["sched_clock", "bpf_trace_run2", "__bpf_trace_sys_enter", "__traceiter_sys_enter"]), raw);
     assert_eq!(of(&["__traceiter_sys_enter"]), raw);
-    // Tracepoints of a class share a function. The function's caller identifies the tracepoint, unless the kernel calls the function directly.
+    // Tracepoints of a class share a function. Its caller identifies the tracepoint; if the kernel calls the function directly, no frame does.
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(6));
     assert_eq!(of(&["trace_call_bpf", "perf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(10));
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own function");

@@ -8,8 +8,8 @@ const FEW_FOR_A_MARGIN: usize = 5;
 /// Upper 95 % limit on the expected number of events when none was seen.
 const NONE_SEEN: f64 = 3.0;
 
-/// Returns half of the 95 % interval of the runs; `None` with one window. Each window represents a time (`stands`), and a part of this time
-/// (`seen`) was counted.
+/// Returns half of the 95 % interval of the runs; `None` if runs were seen, but in a single window. Each window represents a time (`stands`), and a
+/// part of this time (`seen`) was counted.
 pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     if all().all(|at| strata[at].runs == 0.0) {
@@ -27,7 +27,7 @@ pub(super) fn time_margin_ns(strata: &[WindowStratum], stands: &[f64], seen: &[f
     if runs > 0.0 { margin_of(strata, stands, seen, time_ns / runs, |it| it.time_ns) } else { None }
 }
 
-/// Returns the margin of `value`, whose mean per run is `each`.
+/// Returns the margin of the sum of `value`; `each` is the mean of `value` per run.
 fn margin_of(
     strata: &[WindowStratum],
     stands: &[f64],

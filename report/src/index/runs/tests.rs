@@ -160,7 +160,7 @@ fn runs_in_windows_are_of_all_of_the_time() {
     assert!(bursts.margin.unwrap() > 2000.0, "{bursts:?}");
 }
 
-/// Counting slows down a load that keeps a CPU busy: a run takes 20 ns in the windows, of which 4 ns are for counting, and 16 ns outside.
+/// Counting slows down a load that keeps a CPU busy: a run takes 20 ns in the windows (4 ns for counting) and 16 ns outside.
 #[test]
 fn what_counting_slows_runs_more_often_beside_windows() {
     let windows: Vec<(u64, u64)> = (0..100).map(|at| (at * 10_000 + 4000, at * 10_000 + 5000)).collect();

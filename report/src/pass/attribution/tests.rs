@@ -322,7 +322,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &in_helper), helper(0, 0, FILL + 8));
 }
 
-/// The task was at 0x40_0000 in user space: at a uprobe whose offset in its page is also 0, or else at a uprobe without a program.
+/// The task was at 0x40_0000 in user space: at a uprobe with the offset 0 in its page, or else at a uprobe without a program.
 #[test]
 fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
     let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };

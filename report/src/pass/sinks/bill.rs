@@ -1,29 +1,33 @@
 //! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner.
 
 use super::by_event::ByEvent;
+use super::ledger::is_idle;
+use super::pivot::{Key, KeyNumbers};
 use super::sharing::{HookWeights, Sharers, share_out_among};
 use crate::index::Index;
 use crate::index::causes::{BpfCause, causes};
-use crate::index::code::CodeCache;
+use crate::index::code::{Code, CodeCache};
+use crate::index::kernel::runs_per_program;
 use crate::index::owners::Owners;
 use crate::index::runners::{HookGroup, Runner};
 use crate::model::Count;
+use crate::options::Payer;
 use crate::pass::attribution::{Attribution, Charge, ChargeColumn, user_ip};
 use crate::pass::frames::kernel_frames;
 use crate::pass::{SampleView, Sink};
 use bprec_format::bpf::names::MapType;
 use bprec_format::bprec::state::Attachment;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Part of a bill.
+/// Part of an owner's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum BillPart {
-    /// The owner's programs in tasks of others: their own code.
+    /// The owner's programs, in tasks that are not the owner's: the programs' own code.
     OwnCode,
-    /// The owner's programs in tasks of others: code that they called.
+    /// The owner's programs, in tasks that are not the owner's: code that the programs called.
     Helper,
-    /// The owner's programs in tasks of others: code that runs them.
+    /// The owner's programs, in tasks that are not the owner's: code that runs the programs.
     Entry,
     /// Wake-ups of consumers of the owner's buffers.
     Wakeup,
@@ -66,24 +70,44 @@ impl BillPart {
     }
 }
 
-/// Key of a line: owner and program, if known, and the part.
-pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart);
+/// Key of a line: owner and program, if known, the part, and the payer if lines are split by payer.
+pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart, Option<u32>);
 
-/// Samples of a line.
+/// Samples of a line of the bill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Billed {
     pub(crate) count: Count,
     /// Part of `count`: shares of work that several owners may have caused.
     pub(crate) shared: Count,
+    /// Part of `shared`: code that a hook runs once for all its programs. It stays while one program stays.
+    pub(crate) common: Count,
 }
 
-/// Key of samples to be shared: their part, and the owner of the task that they were taken in.
-type SharedKey = (BillPart, Option<u32>);
+impl Billed {
+    pub(crate) fn merge(&mut self, other: Billed) {
+        self.count.merge(other.count);
+        self.shared.merge(other.shared);
+        self.common.merge(other.common);
+    }
+}
+
+/// Key of samples to be shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct SharedKey {
+    part: BillPart,
+    /// Owner of the task that the samples were taken in.
+    task_owner: Option<u32>,
+    payer: Option<u32>,
+    /// True for code that a hook runs once for all its programs.
+    is_common: bool,
+}
 
 /// Lines of an event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventBillLines {
     pub(crate) lines: FxHashMap<BillKey, Billed>,
+    /// Samples of each payer, in BPF or not, without those of idle CPUs; empty if lines are not split by payer.
+    pub(crate) busy: FxHashMap<u32, Count>,
     /// Samples of hooks with several programs, until they are shared out.
     hooks: FxHashMap<(Sharers, SharedKey), Count>,
     /// Samples of wake-ups, until they are shared out among the programs that fill buffers.
@@ -93,6 +117,30 @@ pub(crate) struct EventBillLines {
 impl EventBillLines {
     fn add(&mut self, line: BillKey, count: Count) {
         self.lines.entry(line).or_default().count.merge(count);
+    }
+
+    /// Adds the lines of another thread. `numbers` are the numbers here of the other thread's payers.
+    fn merge(&mut self, other: EventBillLines, numbers: &[u32]) {
+        let number = |payer: Option<u32>| payer.map(|payer| numbers[payer as usize]);
+        for ((owner, program, part, payer), billed) in other.lines {
+            self.lines.entry((owner, program, part, number(payer))).or_default().merge(billed);
+        }
+        for (payer, count) in other.busy {
+            self.busy.entry(numbers[payer as usize]).or_default().merge(count);
+        }
+        for (mine, theirs) in [(&mut self.hooks, other.hooks), (&mut self.wakeups, other.wakeups)] {
+            for ((sharers, key), count) in theirs {
+                let key = SharedKey { payer: number(key.payer), ..key };
+                mine.entry((sharers, key)).or_default().merge(count);
+            }
+        }
+    }
+
+    /// Returns the lines with other numbers of payers.
+    fn renumbered(self, numbers: &[u32]) -> EventBillLines {
+        let mut lines = EventBillLines::default();
+        lines.merge(self, numbers);
+        lines
     }
 
     fn share_hooks(&mut self, owners: &Owners, groups: &[HookGroup], weights: &HookWeights<'_>) {
@@ -121,14 +169,16 @@ impl EventBillLines {
             let sole = first.filter(|first| sharers.strangers == 0 && of_group.all(|owner| owner == Some(*first)));
             (sharers, (key, sole), count)
         });
-        share_out_among(parts.collect(), groups, weights, |program, ((part, task_owner), sole), share| {
+        share_out_among(parts.collect(), groups, weights, |program, (key, sole), share| {
             let owner = program.and_then(|program| owners.number_of(program)).or(*sole);
-            let part = if owner.is_some() && owner == *task_owner { part.in_own_tasks() } else { *part };
-            let billed = self.lines.entry((owner, program, part)).or_default();
-            billed.count.merge(share);
-            if sole.is_none() {
-                billed.shared.merge(share);
-            }
+            let part = if owner.is_some() && owner == key.task_owner { key.part.in_own_tasks() } else { key.part };
+            let if_so = |is_so| if is_so { share } else { Count::default() };
+            let (shared, common) = (if_so(sole.is_none()), if_so(sole.is_none() && key.is_common));
+            self.lines.entry((owner, program, part, key.payer)).or_default().merge(Billed {
+                count: share,
+                shared,
+                common,
+            });
         });
     }
 }
@@ -139,10 +189,14 @@ struct BillFacts {
     owners: Arc<Owners>,
     /// Causes by number of a kernel function.
     causes: FxHashMap<u32, BpfCause>,
-    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: they have a map of this type.
+    /// Programs with a map of ring buffers, and programs with a map of perf event buffers: they can fill these buffers.
     fillers: [HookGroup; 2],
     /// File name and offset of each user probe.
     probed: Vec<(String, u64)>,
+    /// Keys that identify payers, if lines are split by payer.
+    payers: Vec<Payer>,
+    /// Numbers of the kernel functions that run once for each program of a hook; only if lines are split by payer.
+    per_program: FxHashSet<u32>,
 }
 
 /// Adds up samples by owner and part.
@@ -153,6 +207,8 @@ pub(crate) struct BillSink<'i> {
     codes: CodeCache<'i>,
     /// Buffer for the kernel functions of the current sample, innermost first.
     functions: Vec<u32>,
+    /// Payers, if lines are split by payer.
+    keys: KeyNumbers,
     events: ByEvent<EventBillLines>,
 }
 
@@ -169,7 +225,8 @@ fn probed(attachment: &Attachment) -> Option<(String, u64)> {
 }
 
 impl<'i> BillSink<'i> {
-    pub(crate) fn new(index: &'i Index, owners: Arc<Owners>, events: usize) -> BillSink<'i> {
+    /// Makes an empty sink. With keys of payers, splits lines by payer.
+    pub(crate) fn new(index: &'i Index, owners: Arc<Owners>, payers: Vec<Payer>, events: usize) -> BillSink<'i> {
         let fillers = [MapType::RINGBUF, MapType::PERF_EVENT_ARRAY].map(|map_type| {
             let is_filled = |id: &u32| index.states.maps.get(id).is_some_and(|map| MapType(map.map_type) == map_type);
             let programs =
@@ -177,23 +234,29 @@ impl<'i> BillSink<'i> {
             HookGroup { programs: programs.map(|(_, number)| number).collect(), run_together: false }
         });
         let probed = index.states.attachments.iter().filter_map(probed).collect();
-        let facts = Arc::new(BillFacts { owners, causes: causes(&index.code.kernel), fillers, probed });
+        let kernel = &index.code.kernel;
+        let per_program = kernel.names().filter(|(_, name)| !payers.is_empty() && runs_per_program(name));
+        let per_program = per_program.map(|(function, _)| function).collect();
+        let facts = Arc::new(BillFacts { owners, causes: causes(kernel), fillers, probed, payers, per_program });
         BillSink::with(index, facts, events)
     }
 
     fn with(index: &'i Index, facts: Arc<BillFacts>, events: usize) -> BillSink<'i> {
         let codes = CodeCache::for_sink(&index.code);
-        BillSink { index, facts, codes, functions: Vec::new(), events: ByEvent::new(events) }
+        let (functions, keys) = (Vec::new(), KeyNumbers::default());
+        BillSink { index, facts, codes, functions, keys, events: ByEvent::new(events) }
     }
 
-    /// Returns the lines of each event, with all shared costs shared out.
-    pub(crate) fn finish(mut self, weights: &HookWeights<'_>) -> ByEvent<EventBillLines> {
+    /// Returns the keys of the payers, and the lines of each event, with all shared costs shared out.
+    pub(crate) fn finish(mut self, weights: &HookWeights<'_>) -> (Vec<Vec<Key>>, ByEvent<EventBillLines>) {
         let (owners, fillers) = (&self.facts.owners, &self.facts.fillers);
+        let (payers, positions) = self.keys.sorted();
         for event in self.events.iter_mut() {
+            *event = std::mem::take(event).renumbered(&positions);
             event.share_hooks(owners, self.index.hooks.groups(), weights);
             event.share_wakeups(owners, fillers, weights);
         }
-        self.events
+        (payers, self.events)
     }
 
     /// Returns the owner of the task that a sample was taken in.
@@ -209,8 +272,8 @@ impl<'i> BillSink<'i> {
         Ok(owners.of_process(sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX)))
     }
 
-    /// Returns the cause of a sample outside of programs, and the address in user space, or the offset in its file, that identifies a user probe, if
-    /// known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
+    /// Returns the cause of a sample outside of programs. Also returns the user-space address, or the offset in a file, that identifies a user probe,
+    /// if known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
     fn cause(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<Option<(BpfCause, Option<u64>)>> {
         self.functions.clear();
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
@@ -253,8 +316,29 @@ impl<'i> BillSink<'i> {
         Some((BpfCause::UserProbe, Some(*probe)))
     }
 
+    /// Returns true if a sample in the entry code of several programs is in code that a hook runs once for all of them.
+    fn is_common(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<bool> {
+        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
+        let Some(leaf) = sample.kernel_ip.filter(|_| !self.facts.per_program.is_empty()) else { return Ok(true) };
+        for frame in kernel_frames(self.index, leaf, &sample.callchain()?, time_ns) {
+            let code = self.codes.of_frame(frame, time_ns);
+            if code.kernel_function().is_some_and(|function| self.facts.per_program.contains(&function)) {
+                return Ok(false);
+            }
+            if code.is_bpf() || matches!(code, Code::Kernel { role, .. } if role.runs_programs()) {
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+
     /// Bills a sample outside of programs.
-    fn elsewhere(&mut self, sample: &SampleView<'_>, task_owner: Option<u32>) -> bprec_format::Result<()> {
+    fn elsewhere(
+        &mut self,
+        sample: &SampleView<'_>,
+        task_owner: Option<u32>,
+        payer: Option<u32>,
+    ) -> bprec_format::Result<()> {
         let cause = self.cause(sample)?;
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
         let (runner, part) = match cause {
@@ -278,24 +362,33 @@ impl<'i> BillSink<'i> {
             (None, None) => {}
             (None | Some(Runner::Unknown), Some(owner)) => {
                 let part = if part == BillPart::BpfCall { part } else { BillPart::Tasks };
-                event.add((Some(owner), None, part), sample.count);
+                event.add((Some(owner), None, part, payer), sample.count);
             }
-            (Some(Runner::Unknown), None) => event.add((None, None, part), sample.count),
-            (Some(Runner::One(program)), _) => self.bill(sample, program, part, task_owner),
+            (Some(Runner::Unknown), None) => event.add((None, None, part, payer), sample.count),
+            (Some(Runner::One(program)), _) => self.bill(sample, program, part, task_owner, payer),
             (Some(Runner::Several { group, strangers }), _) => {
                 let sharers = Sharers { group, strangers, interval: self.index.runs.interval(time_ns) };
-                let shared = if part == BillPart::Wakeup { &mut event.wakeups } else { &mut event.hooks };
-                shared.entry((sharers, (part, task_owner))).or_default().merge(sample.count);
+                let is_wakeup = part == BillPart::Wakeup;
+                let key = SharedKey { part, task_owner, payer, is_common: !is_wakeup };
+                let shared = if is_wakeup { &mut event.wakeups } else { &mut event.hooks };
+                shared.entry((sharers, key)).or_default().merge(sample.count);
             }
         }
         Ok(())
     }
 
     /// Bills a sample to the owner of a program.
-    fn bill(&mut self, sample: &SampleView<'_>, program: u32, part: BillPart, task_owner: Option<u32>) {
+    fn bill(
+        &mut self,
+        sample: &SampleView<'_>,
+        program: u32,
+        part: BillPart,
+        task_owner: Option<u32>,
+        payer: Option<u32>,
+    ) {
         let owner = self.facts.owners.number_of(program);
         let part = if owner.is_some() && owner == task_owner { part.in_own_tasks() } else { part };
-        self.events.of(sample.event).add((owner, Some(program), part), sample.count);
+        self.events.of(sample.event).add((owner, Some(program), part, payer), sample.count);
     }
 }
 
@@ -306,33 +399,42 @@ impl Sink for BillSink<'_> {
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let task_owner = self.task_owner(sample)?;
+        let payer = self.keys.payer(self.index, &self.facts.payers, sample)?;
+        if let Some(payer) = payer.filter(|_| !is_idle(self.index, sample, attribution.charge)) {
+            self.events.of(sample.event).busy.entry(payer).or_default().merge(sample.count);
+        }
+        if payer.is_some() && task_owner.is_some() {
+            // A task that is gone runs no program of others either.
+            self.events.of(sample.event).add((task_owner, None, BillPart::Tasks, payer), sample.count);
+            return Ok(());
+        }
         match attribution.charge {
-            Charge::Elsewhere | Charge::UnknownCode => return self.elsewhere(sample, task_owner),
+            Charge::Elsewhere | Charge::UnknownCode => return self.elsewhere(sample, task_owner, payer),
             Charge::Program { program, column, .. } => {
                 let part = match column {
                     ChargeColumn::Own => BillPart::OwnCode,
                     ChargeColumn::Helper => BillPart::Helper,
                     ChargeColumn::Entry => BillPart::Entry,
                 };
-                self.bill(sample, program, part, task_owner);
+                self.bill(sample, program, part, task_owner, payer);
             }
             Charge::SharedEntry { group, strangers, interval } => {
-                let key = (Sharers { group, strangers, interval }, (BillPart::Entry, task_owner));
+                let is_common = self.is_common(sample)?;
+                let shared = SharedKey { part: BillPart::Entry, task_owner, payer, is_common };
+                let key = (Sharers { group, strangers, interval }, shared);
                 self.events.of(sample.event).hooks.entry(key).or_default().merge(sample.count);
             }
-            Charge::Entry => self.events.of(sample.event).add((None, None, BillPart::Entry), sample.count),
-            Charge::Interpreted => self.events.of(sample.event).add((None, None, BillPart::OwnCode), sample.count),
+            Charge::Entry => self.events.of(sample.event).add((None, None, BillPart::Entry, payer), sample.count),
+            Charge::Interpreted => {
+                self.events.of(sample.event).add((None, None, BillPart::OwnCode, payer), sample.count);
+            }
         }
         Ok(())
     }
 
     fn merge(&mut self, other: Self) {
-        self.events.merge(other.events, |mine, theirs| {
-            theirs.lines.into_iter().for_each(|(line, billed)| mine.add(line, billed.count));
-            for (mine, theirs) in [(&mut mine.hooks, theirs.hooks), (&mut mine.wakeups, theirs.wakeups)] {
-                theirs.into_iter().for_each(|(key, count)| mine.entry(key).or_default().merge(count));
-            }
-        });
+        let numbers = self.keys.merge(other.keys);
+        self.events.merge(other.events, |mine, theirs| mine.merge(theirs, &numbers));
     }
 }
 
@@ -352,7 +454,8 @@ mod tests {
         let groups = [HookGroup { programs: programs.into(), run_together: false }];
         let mut event = EventBillLines::default();
         let sharers = Sharers { group: 0, strangers, interval: None };
-        event.wakeups.insert((sharers, (BillPart::Wakeup, task_owner)), count(8));
+        let key = SharedKey { part: BillPart::Wakeup, task_owner, payer: None, is_common: false };
+        event.wakeups.insert((sharers, key), count(8));
         event.share_wakeups(&Owners::of_programs(vec![0, 0, 1]), &groups, &weights);
         let mut lines: Vec<(BillKey, Billed)> = event.lines.into_iter().collect();
         lines.sort_by_key(|(key, _)| *key);
@@ -361,30 +464,38 @@ mod tests {
 
     #[test]
     fn work_of_several_owners_is_shared_by_runs_and_marked() {
-        let both = |samples| Billed { count: count(samples), shared: count(samples) };
-        let expected =
-            vec![((Some(0), Some(0), BillPart::Wakeup), both(6)), ((Some(1), Some(2), BillPart::Wakeup), both(2))];
+        let both = |samples| Billed { count: count(samples), shared: count(samples), ..Billed::default() };
+        let expected = vec![
+            ((Some(0), Some(0), BillPart::Wakeup, None), both(6)),
+            ((Some(1), Some(2), BillPart::Wakeup, None), both(2)),
+        ];
         assert_eq!(shared(&[0, 2], 0, None), expected);
-        let own = vec![((Some(0), Some(0), BillPart::Wakeup), both(6)), ((Some(1), Some(2), BillPart::Tasks), both(2))];
+        let own = vec![
+            ((Some(0), Some(0), BillPart::Wakeup, None), both(6)),
+            ((Some(1), Some(2), BillPart::Tasks, None), both(2)),
+        ];
         assert_eq!(shared(&[0, 2], 0, Some(1)), own, "the sample is in a task of owner 1");
         assert_eq!(
             shared(&[1, 2], 0, None),
-            [((None, None, BillPart::Wakeup), both(8))],
+            [((None, None, BillPart::Wakeup, None), both(8))],
             "runs of program 1 are unknown"
         );
     }
 
     #[test]
     fn work_of_one_owner_is_not_an_estimate() {
-        let sole = Billed { count: count(8), shared: Count::default() };
+        let sole = Billed { count: count(8), ..Billed::default() };
         assert_eq!(
             shared(&[0, 1], 0, None),
-            [((Some(0), None, BillPart::Wakeup), sole)],
+            [((Some(0), None, BillPart::Wakeup, None), sole)],
             "no run counts are needed if one owner has all programs"
         );
-        assert_eq!(shared(&[0], 0, Some(0)), [((Some(0), Some(0), BillPart::Tasks), sole)]);
-        let unknown = Billed { count: count(4), shared: count(4) };
-        let expected = vec![((None, None, BillPart::Wakeup), unknown), ((Some(0), Some(0), BillPart::Wakeup), unknown)];
+        assert_eq!(shared(&[0], 0, Some(0)), [((Some(0), Some(0), BillPart::Tasks, None), sole)]);
+        let unknown = Billed { count: count(4), shared: count(4), ..Billed::default() };
+        let expected = vec![
+            ((None, None, BillPart::Wakeup, None), unknown),
+            ((Some(0), Some(0), BillPart::Wakeup, None), unknown),
+        ];
         assert_eq!(shared(&[0], 1, None), expected, "another program may be on the hook");
     }
 

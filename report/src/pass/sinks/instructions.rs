@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 pub(crate) enum Site {
     /// The CPU was at this address.
     At(u64),
-    /// Return address of a call. Without names of the kernel's functions, it may also be a [`Site::Interrupted`].
+    /// Return address of a call. If the kernel's functions have no names, also the address at which an interrupt came.
     Return(u64),
     /// An interrupt came at this address.
     Interrupted(u64),

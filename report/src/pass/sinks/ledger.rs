@@ -254,12 +254,14 @@ impl<'i> LedgerSink<'i> {
         self.events.iter_mut().for_each(|ledger| ledger.share_entry(weights, self.group_of));
         self.events
     }
+}
 
-    /// Returns true if the CPU was idle. Without the kernel's symbols, all samples of the idle task in the kernel outside programs count as idle.
-    fn is_idle(&self, sample: &SampleView<'_>) -> bool {
-        let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };
-        self.index.code.kernel.is_empty() || self.index.code.kernel.role_at(ip) == Role::Idle
-    }
+/// Returns true if the CPU was idle. Without the kernel's symbols, all samples of the idle task in the kernel outside programs count as idle.
+pub(crate) fn is_idle(index: &Index, sample: &SampleView<'_>, charge: Charge) -> bool {
+    let Some(ip) = sample.kernel_ip.filter(|_| charge == Charge::Elsewhere && sample.pid_tid == (0, 0)) else {
+        return false;
+    };
+    index.code.kernel.is_empty() || index.code.kernel.role_at(ip) == Role::Idle
 }
 
 impl Sink for LedgerSink<'_> {
@@ -270,7 +272,7 @@ impl Sink for LedgerSink<'_> {
     #[inline(always)]
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let count = sample.count;
-        let is_idle = attribution.charge == Charge::Elsewhere && self.is_idle(sample);
+        let is_idle = is_idle(self.index, sample, attribution.charge);
         let ledger = self.events.of(sample.event);
         ledger.sample(count, sample.time_ns, sample.cpu);
         if sample.pid_tid.0 == OVERFLOW_PID && self.index.aggregations.contains_key(&sample.event) {

@@ -23,7 +23,7 @@ pub(crate) enum Key {
     Entry,
     /// A function of the program.
     Function(u32),
-    /// Tasks with a name, by the number of the name.
+    /// All tasks with the same name, by the number of the name.
     Comm(u32),
     /// A thread without a known name.
     Thread(u32),
@@ -139,7 +139,7 @@ impl Charges {
 
 /// Interned keys. Several keys of a sample are nodes of a trie: each has the number of the key before it.
 #[derive(Debug, Clone, Default)]
-struct KeyNumbers {
+pub(crate) struct KeyNumbers {
     numbers: FxHashMap<(Option<u32>, Key), u32>,
     keys: Vec<(Option<u32>, Key)>,
     /// Latest number: successive samples often have the same key.
@@ -170,6 +170,42 @@ impl KeyNumbers {
         }
         keys.reverse();
         keys
+    }
+
+    /// Returns the number of a sample's payer; `None` without keys of payers.
+    #[inline]
+    pub(crate) fn payer(
+        &mut self,
+        index: &Index,
+        payers: &[Payer],
+        sample: &SampleView<'_>,
+    ) -> bprec_format::Result<Option<u32>> {
+        let mut number = None;
+        for payer in payers {
+            number = Some(self.number(number, payer_key(index, *payer, sample)?));
+        }
+        Ok(number)
+    }
+
+    /// Adds the keys of another table. Returns the number that each of them has here.
+    pub(crate) fn merge(&mut self, other: KeyNumbers) -> Vec<u32> {
+        // A key's number is larger than the number of the key before it.
+        let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.len());
+        for (before, key) in other.keys {
+            let before = before.map(|before| numbers[before as usize]);
+            numbers.push(self.number(before, key));
+        }
+        numbers
+    }
+
+    /// Returns the keys of each number in ascending order, and the position of each number in this order. Numbers depend on the order of samples,
+    /// positions do not.
+    pub(crate) fn sorted(&self) -> (Vec<Vec<Key>>, Vec<u32>) {
+        let mut paths: Vec<(Vec<Key>, u32)> = (0..self.keys.len() as u32).map(|key| (self.path(key), key)).collect();
+        paths.sort_unstable();
+        let mut positions = vec![0; paths.len()];
+        paths.iter().zip(0..).for_each(|((_, key), position)| positions[*key as usize] = position);
+        (paths.into_iter().map(|(path, _)| path).collect(), positions)
     }
 }
 
@@ -275,12 +311,7 @@ impl<'i> Pivot<'i> {
 
     /// Shares out the cost of hooks with several programs, and sorts keys and cells.
     pub(crate) fn finish(self, weights: &HookWeights<'_>) -> Pivoted {
-        let paths = (0..self.keys.keys.len() as u32).map(|key| (self.keys.path(key), key));
-        let mut paths: Vec<(Vec<Key>, u32)> = paths.collect();
-        paths.sort_unstable();
-        // Renumbers the keys in their own order: the numbers so far depend on the order of samples.
-        let mut numbers = vec![0; paths.len()];
-        paths.iter().zip(0..).for_each(|((_, key), number)| numbers[*key as usize] = number);
+        let (keys, numbers) = self.keys.sorted();
         let number = |key: u32| numbers[key as usize];
         let events = self.events.map(|EventCharges { all, mut cells, shared }| {
             let parts =
@@ -306,7 +337,7 @@ impl<'i> Pivot<'i> {
             cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
             EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
         });
-        Pivoted { keys: paths.into_iter().map(|(path, _)| path).collect(), events }
+        Pivoted { keys, events }
     }
 
     /// Returns the key of a sample; `None` if the sample does not count.
@@ -314,10 +345,7 @@ impl<'i> Pivot<'i> {
     fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
         let key = match &*self.by {
             KeyBy::Payers { payers, .. } => {
-                let mut number = None;
-                for payer in payers {
-                    number = Some(self.keys.number(number, payer_key(self.index, *payer, sample)?));
-                }
+                let mut number = self.keys.payer(self.index, payers, sample)?;
                 if let Some(codes) = self.codes.as_mut().filter(|_| charge != Charge::Elsewhere)
                     && let Some(leaf) = sample.kernel_ip
                     && is_in_interrupt(
@@ -455,12 +483,7 @@ impl Sink for Pivot<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        // A key's number is larger than the number of the key before it.
-        let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.keys.len());
-        for (before, key) in other.keys.keys {
-            let before = before.map(|before| numbers[before as usize]);
-            numbers.push(self.keys.number(before, key));
-        }
+        let numbers = self.keys.merge(other.keys);
         let number = |key: u32| numbers[key as usize];
         self.events.merge(other.events, |mine, theirs| {
             theirs.all.into_iter().for_each(|(key, it)| mine.all.entry(number(key)).or_default().merge(it));

@@ -139,7 +139,7 @@ fn take(left: &mut [u64], part: u64) -> Vec<u64> {
 struct Owed(Vec<f64>);
 
 impl Owed {
-    /// Shares a number in the ratio of the weights. The remainder after rounding down goes to the sharers that are owed most, the first of equals.
+    /// Shares a number in the ratio of the weights. The remainder after rounding down goes to the sharers that are owed most; on a tie, to the first.
     /// Sharers with weight 0 get nothing; if all weights are 0, all shares are 0.
     fn share(&mut self, whole: u64, weights: &[u64]) -> Vec<u64> {
         let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
@@ -265,7 +265,7 @@ mod tests {
             given += shares[0];
             assert!((due - given as f64).abs() <= 2.0, "{due} {given}");
         }
-        // The first hundred numbers are 199 units, the others 200: exact shares of 179.1 and 20.
+        // The first hundred numbers are 199 units, the second hundred 200: exact shares of 179.1 and 20.
         assert_eq!(given, 199);
     }
 

@@ -1,5 +1,5 @@
-//! Corrects numbers of runs that were counted only while run statistics were on (windows). Counting slows programs, so they run more often
-//! outside of windows; their sampled time, which covers all of the recording, shows how much.
+//! Corrects run counts that were made only in windows, while run statistics were on. Counting slows programs, so they run more often outside of
+//! windows. Their sampled time covers all of the recording and shows how much.
 
 use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;

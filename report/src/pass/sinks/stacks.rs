@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Frame of a counted stack, by numbers and addresses. Names are looked up after the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum StackFrame {
-    /// Task, as the outermost frame: the number of its name.
-    Comm(u32),
-    Thread(u32),
+    /// Task, as the outermost frame: the number of its name, and the workload of its container if containers are kept.
+    Comm(u32, Option<u32>),
+    Thread(u32, Option<u32>),
     /// Code of the kernel or of a program that has a name. The number is the address in a program if addresses are kept, otherwise 0.
     Code(Code, u64),
     /// Address in the kernel or a module.
@@ -45,10 +45,15 @@ pub(crate) struct KeptDetails {
     pub(crate) samples: bool,
     /// Addresses of frames in programs.
     pub(crate) addresses: bool,
+    /// Container of each sample's task.
+    pub(crate) containers: bool,
 }
 
 /// Number of a program, number of one of its functions, and an address in the function.
 pub(crate) type CodeAddress = (u32, u32, u64);
+
+/// Numbers of a stack's frames, and the position of its container.
+type FramesAndContainer = (Vec<u32>, Option<u32>);
 
 /// Address space of a part of a call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +74,7 @@ pub(crate) fn of(recording: &OpenRecording<'_>, index: &Index, options: &Options
 pub(crate) struct StacksSink<'i> {
     index: &'i Index,
     codes: CodeCache<'i>,
-    /// Requested programs: a chain counts only if it contains one of these programs, unless all programs are requested.
+    /// Requested programs. A chain counts if it contains one of these programs, or if all programs are requested.
     asked: Asked,
     /// The first event that has samples so far.
     event: Option<usize>,
@@ -174,8 +179,18 @@ impl<'i> StacksSink<'i> {
             let leaf = self.frame(leaf_space, KernelFrame { addr: ip, is_exact: true }, pid, time_ns);
             self.set_leaf(leaf);
         }
-        self.chain.push(sample.comm.map_or(StackFrame::Thread(sample.pid_tid.1), StackFrame::Comm));
+        let container = if self.kept.containers { self.container(sample)? } else { None };
+        let thread = StackFrame::Thread(sample.pid_tid.1, container);
+        self.chain.push(sample.comm.map_or(thread, |comm| StackFrame::Comm(comm, container)));
         Ok(())
+    }
+
+    /// Returns the workload of a sample's task if it is a container or a pod.
+    fn container(&self, sample: &SampleView<'_>) -> bprec_format::Result<Option<u32>> {
+        let workloads = self.index.workloads();
+        let workload = sample.cgroup()?.and_then(|cgroup| workloads.of_cgroup(cgroup));
+        let is_container = |number: &u32| workloads.get(*number).is_some_and(|it| it.id.is_some() || it.pod.is_some());
+        Ok(workload.filter(is_container))
     }
 
     /// Replaces the first frames, which belong to the leaf of a precise event, by the leaf, as [`crate::pass::frames`] does.
@@ -235,22 +250,27 @@ impl<'i> StacksSink<'i> {
         let event = event.ok_or_else(no_event)?;
         let mut names = FrameNumbers::default();
         // Several frames may have one name: all unknown addresses of a module are named after it.
-        let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
+        let mut stacks: BTreeMap<FramesAndContainer, (Count, Vec<u32>)> = BTreeMap::new();
+        // The order of numbers does not depend on the order of samples, so neither do positions.
+        let used: BTreeSet<u32> = self.stacks.keys().filter_map(|frames| container_of(frames)).collect();
+        let containers = used.iter().filter_map(|number| self.index.workloads().get(*number).cloned()).collect();
+        let container_positions: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
         for (frames, number) in &self.stacks {
+            let container = container_of(frames).and_then(|number| container_positions.get(&number).copied());
             let frames = frames.iter().rev().map(|frame| names.number(*frame, || self.name(*frame, options, lines)));
-            let (count, numbers) = stacks.entry(frames.collect()).or_default();
+            let (count, numbers) = stacks.entry((frames.collect(), container)).or_default();
             count.merge(self.counts[*number as usize]);
             numbers.push(*number);
         }
         let (frames, order) = names.sorted();
         let mut stacks: Vec<(Stack, Vec<u32>)> = stacks
             .into_iter()
-            .map(|(frames, (count, numbers))| {
+            .map(|((frames, container), (count, numbers))| {
                 let frames = frames.into_iter().map(|number| order[number as usize]).collect();
-                (Stack { frames, count }, numbers)
+                (Stack { frames, container, count }, numbers)
             })
             .collect();
-        stacks.sort_by(|(a, _), (b, _)| a.frames.cmp(&b.frames));
+        stacks.sort_by(|(a, _), (b, _)| (&a.frames, a.container).cmp(&(&b.frames, b.container)));
         // Final position of each stack, by the sink's number.
         let mut positions = vec![0; self.counts.len()];
         for (position, (_, numbers)) in (0..).zip(&stacks) {
@@ -262,7 +282,7 @@ impl<'i> StacksSink<'i> {
         let total = stacks.iter().map(|stack| stack.count).sum();
         let unit = self.index.unit(recording, event);
         let stacks = Stacks { event: recording.names[event].clone(), unit, total, frames, stacks };
-        Ok(StackSamples { stacks, threads })
+        Ok(StackSamples { stacks, containers, threads })
     }
 
     /// Returns the samples by thread, in the order of time.
@@ -289,8 +309,8 @@ impl<'i> StacksSink<'i> {
         let index = self.index;
         let frame = |name: String, kind| Frame { name, kind, source: None };
         match of {
-            StackFrame::Comm(number) => frame(index.tasks.name(number).to_owned(), FrameKind::Task),
-            StackFrame::Thread(tid) => frame(format!("[thread {tid}]"), FrameKind::Task),
+            StackFrame::Comm(number, _) => frame(index.tasks.name(number).to_owned(), FrameKind::Task),
+            StackFrame::Thread(tid, _) => frame(format!("[thread {tid}]"), FrameKind::Task),
             StackFrame::Code(code, addr) => {
                 let kind = match code {
                     Code::Function { program, .. } => {
@@ -362,6 +382,14 @@ impl Sink for StacksSink<'_> {
         }
         let samples = other.samples.into_iter();
         self.samples.extend(samples.map(|taken| Taken { stack: numbers[taken.stack as usize], ..taken }));
+    }
+}
+
+/// Returns the workload of a stack's container, innermost frame first.
+fn container_of(frames: &[StackFrame]) -> Option<u32> {
+    match frames.last() {
+        Some(StackFrame::Comm(_, container) | StackFrame::Thread(_, container)) => *container,
+        _ => None,
     }
 }
 

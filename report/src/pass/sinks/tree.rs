@@ -1,4 +1,4 @@
-//! Parts of programs' costs: charges by the path from each program to the code that ran.
+//! Charges of each program by the path from the program to the code that ran.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache};

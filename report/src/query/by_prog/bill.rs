@@ -30,9 +30,9 @@ pub(crate) fn bill(
     let owners = Arc::new(Owners::new(index));
     let events = recording.events.all().len();
     let (facts, sink) = Facts::gather(recording, index, &options, WantedFacts::default(), |_| {
-        BillSink::new(index, Arc::clone(&owners), events)
+        BillSink::new(index, Arc::clone(&owners), Vec::new(), events)
     })?;
-    let mut lines = sink.finish(&HookWeights::new(index, &facts.selection.window));
+    let (_, mut lines) = sink.finish(&HookWeights::new(index, &facts.selection.window));
     let mut programs = vec![Vec::new(); owners.list.len()];
     for program in 0..facts.programs.len() as u32 {
         owners.number_of(program).into_iter().for_each(|owner| programs[owner as usize].push(program));
@@ -71,15 +71,12 @@ struct PartSums([Billed; BillPart::COUNT]);
 
 impl PartSums {
     fn add(&mut self, part: BillPart, billed: Billed) {
-        let sum = &mut self.0[part as usize];
-        sum.count.merge(billed.count);
-        sum.shared.merge(billed.shared);
+        self.0[part as usize].merge(billed);
     }
 
     fn merge(&mut self, other: &PartSums) {
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            mine.count.merge(theirs.count);
-            mine.shared.merge(theirs.shared);
+            mine.merge(*theirs);
         }
     }
 
@@ -112,7 +109,7 @@ impl BillBuilder<'_> {
         let mut of_owners = vec![PartSums::default(); self.owners.list.len()];
         let mut of_programs: BTreeMap<u32, PartSums> = BTreeMap::new();
         let (mut unattributed, mut total) = (PartSums::default(), PartSums::default());
-        for ((owner, program, part), billed) in &lines.lines {
+        for ((owner, program, part, _), billed) in &lines.lines {
             total.add(*part, *billed);
             match owner {
                 Some(owner) => of_owners[*owner as usize].add(*part, *billed),
@@ -149,7 +146,7 @@ impl BillBuilder<'_> {
             unit: event.unit,
             samples: event.ledger.samples,
             machine: event.machine.clone(),
-            is_scaled: event.is_scaled(),
+            late_ticks: event.late_ticks,
             owners,
             others: (others > 0).then(|| Box::new(OtherOwners { owners: others, parts: shares.parts(&others_sums) })),
             unattributed: shares.parts(&unattributed),
@@ -217,7 +214,7 @@ impl BillBuilder<'_> {
 }
 
 /// Returns true if a pattern matches the name of an owner or of one of its holders, with or without the process id.
-fn is_named(pattern: &Glob, name: &str) -> bool {
+pub(super) fn is_named(pattern: &Glob, name: &str) -> bool {
     let holders = name.split(", ");
     let names = holders.flat_map(|holder| [Some(holder), holder.rsplit_once('/').map(|(comm, _)| comm)]);
     pattern.matches(name) || names.flatten().any(|name| pattern.matches(name))

@@ -91,7 +91,7 @@ pub(crate) struct EventFacts<'f> {
 impl EventFacts<'_> {
     /// Returns true if ticks are missing in busy and idle times alike, so that the arrived ticks represent all ticks.
     pub(crate) fn is_scaled(&self) -> bool {
-        self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
+        LateTicks::scales(self.late_ticks)
     }
 }
 

@@ -16,6 +16,7 @@ mod sampler;
 pub(crate) mod shares;
 mod traits;
 pub(crate) mod tree;
+pub(crate) mod without;
 
 use crate::index::Index;
 use crate::input::recording::OpenRecording;

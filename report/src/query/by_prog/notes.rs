@@ -7,7 +7,7 @@ use bprec_format::bprec::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::model::{BlindedEvent, EventReport, Exact, Known, Note, Program, Reason};
+use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
 /// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or groups; `left_out`
 /// is the number of programs without a row for lack of space.
@@ -33,6 +33,14 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     if !facts.index.runs.is_corrected() && shown.iter().any(is_from_windows) {
         all.push(Note::RunsInWindows);
     }
+    let missed = shown.iter().filter_map(|program| {
+        let misses = program.probe_misses.filter(|misses| *misses > 0)?;
+        Some((misses, program.label_with_id()))
+    });
+    let missed: Vec<(u64, String)> = missed.collect();
+    if !missed.is_empty() {
+        all.push(Note::ProbesMissed { hits: missed });
+    }
     if event.quiet_programs > 0 {
         all.push(Note::QuietPrograms { programs: event.quiet_programs });
     }
@@ -52,9 +60,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
             all.push(Note::Overflow { entries: aggregated.entries });
         }
     }
-    if let Some(late) = &event.late_ticks {
-        all.push(Note::LateTicks { arrived_percent: late.arrived_percent, missing: late.missing });
-    }
+    all.extend(event.late_ticks.map(LateTicks::note));
     if event.unsampled.is_some() {
         all.push(Note::UnsampledTime);
     }

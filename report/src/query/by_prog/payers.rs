@@ -221,7 +221,7 @@ impl<'m> PayersBuilder<'m> {
             unit: event.unit,
             samples: event.ledger.samples,
             machine: event.machine.clone(),
-            is_scaled: event.is_scaled(),
+            late_ticks: event.late_ticks,
             payers,
             rows,
             others: PayerOthers { pairs: others.0, total: share(others.1) },

@@ -118,6 +118,7 @@ fn program(
         captured: known.info.is_some(),
         counts_others: counts_others(known, index),
         runs: runs.map(Box::new),
+        probe_misses: known.id.filter(|_| window.whole).and_then(|id| *states.probe_misses.get(&id)?),
         exact: exact.map(Box::new),
         exact_functions,
     }
@@ -516,6 +517,7 @@ pub(super) mod tests {
             captured: true,
             counts_others: false,
             runs: Known::Unknown(Reason::NoRunStatistics),
+            probe_misses: None,
             exact: Known::Unknown(Reason::NoExactCounters),
             exact_functions: Vec::new(),
         }

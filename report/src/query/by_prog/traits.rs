@@ -11,7 +11,8 @@ use rustc_hash::FxHashMap;
 
 /// Returns true if a program was active, by facts other than samples.
 pub(super) fn happened(program: &Program) -> bool {
-    if program.exact.value().is_some_and(|exact| exact.runs > 0) {
+    let has_missed = program.probe_misses.is_some_and(|misses| misses > 0);
+    if has_missed || program.exact.value().is_some_and(|exact| exact.runs > 0) {
         return true;
     }
     match &program.runs {

@@ -6,7 +6,7 @@ use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction, OpKind, Re
 
 use super::shift::Shift;
 
-/// Shifts addresses in BPF instructions: 64-bit immediates.
+/// Shifts kernel addresses in the 64-bit immediates of BPF instructions.
 pub(super) fn bpf_instructions(code: &mut [u8], endian: Endian, shift: &Shift) {
     let slots = code.as_chunks_mut::<{ Insn::BYTES }>().0;
     let mut at = 0;
@@ -101,7 +101,7 @@ struct WideMove {
 enum MoveKind {
     /// MOVZ: clears the other bits.
     Zero,
-    /// MOVN: inverts the bits, sets the others.
+    /// MOVN: stores the inverted bits, sets the other bits.
     Ones,
     /// MOVK: keeps the other bits.
     Keep,
@@ -165,7 +165,7 @@ fn arm64_value(words: &mut [[u8; 4]], shift: &Shift) {
     }
     let moved = shift.of(value);
     let part = |number: usize| (moved >> (16 * number)) as u16;
-    // Instructions that cannot express the new value are zeroed, so that they do not reveal the old one.
+    // If the instructions cannot express the new value, their immediates become 0, so that they do not reveal the old value.
     let can_say = (0..4).all(|number| part(number) == rest || moves.iter().any(|it| it.part == number));
     for (word, it) in words.iter_mut().zip(&moves) {
         let value = match it.kind {

@@ -46,7 +46,7 @@ impl std::str::FromStr for Redact {
     }
 }
 
-/// Replaces secrets: equal secrets get equal replacements in all recordings of a redactor.
+/// Replaces secrets. Equal secrets get equal replacements in all recordings that one redactor redacts.
 #[derive(Debug)]
 pub struct Redactor {
     names: Names,
@@ -57,7 +57,7 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Redactor with unpredictable replacements.
+    /// Makes a redactor with random address offsets and hash keys.
     pub fn new(what: Redact) -> Redactor {
         let programs = what == Redact::MachineAndPrograms;
         Redactor { names: Names::default(), shift: Shift::random(), programs, outputs: FxHashSet::default() }
@@ -78,7 +78,7 @@ impl Redactor {
         metadata.redescribed(attrs, Vec::new())
     }
 
-    /// Redacts the sections of a recording, after the last record.
+    /// Redacts the sections of a recording. Called after the last record.
     pub(crate) fn sections(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
         let endian = metadata.endian();
         let mut sections = Vec::new();
@@ -100,7 +100,8 @@ impl Redactor {
         metadata.redescribed(Vec::new(), sections)
     }
 
-    /// Redacts an event. Registers, stacks and raw data are removed from its samples, except raw data of bpf-output events, which may hold states.
+    /// Redacts an event. Removes registers, stacks, physical addresses, AUX data and raw data from its samples. Raw data of bpf-output events stays:
+    /// it may hold states.
     fn attr(&self, attr: &EventAttr) -> EventAttr {
         let mut removed = [
             SampleType::REGS_USER,

@@ -74,7 +74,7 @@ const ADDRESS_DIGITS: usize = 9;
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Hash with a random key for build ids and tags, so that nobody can check a guessed original.
+    /// Hash with a random key for build ids and tags: a guessed original cannot be checked.
     keyed: std::hash::RandomState,
 }
 
@@ -127,7 +127,7 @@ impl Names {
         if COMMON_MAPPINGS.contains(&name) { name.to_vec() } else { self.replace(SecretKind::Path, name) }
     }
 
-    /// Redacts the name of a kernel mapping: the kernel itself, or a module's file, whose module name stays.
+    /// Redacts the name of a kernel mapping. The name of the kernel itself and the file name of a module stay.
     pub(super) fn kernel_mapping(&mut self, name: &[u8]) -> Vec<u8> {
         if name.starts_with(b"[") {
             return name.to_vec();

@@ -39,7 +39,7 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        // Parsed anew for each use and not kept: the parsed form may take many times the size of the section.
+        // Parsed again for each use: the parsed form may take many times the memory of the section.
         let infos = || {
             of(Feature::BPF_PROG_INFO)
                 .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
@@ -177,8 +177,8 @@ impl Redactor {
         ProgInfoBuf { endian, ..ProgInfoBuf::new(info, arrays) }
     }
 
-    /// Redacts a kernel symbol. The symbol of a program's function is `bpf_prog_`, the tag in hexadecimal digits, and the name. Other symbols stay,
-    /// such as that of the kernel function `bpf_prog_run_xdp`.
+    /// Redacts the symbol of a program's function: `bpf_prog_`, the tag in hexadecimal digits, and the name. Any other symbol stays, such as
+    /// `bpf_prog_run_xdp`; all symbols stay if programs are not redacted.
     pub(super) fn symbol(&mut self, symbol: &[u8]) -> Vec<u8> {
         const TAG_DIGITS: usize = 16;
         let parts = symbol.strip_prefix(b"bpf_prog_").and_then(|rest| rest.split_at_checked(TAG_DIGITS));

@@ -32,7 +32,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct RewriteOptions {
     /// True to drop inconsistent records, so that every perf opens the result.
     pub repair: bool,
-    /// CPUs whose samples stay; `None` for all. Other records stay, as do states of the recorder, which are samples of its own event.
+    /// CPUs with samples that stay; `None` for all. Records other than samples stay, and so do the recorder's states.
     pub cpus: Option<CpuList>,
     /// Selected time.
     pub time: TimeRange,
@@ -94,7 +94,7 @@ impl Redacting {
         self.source.progress()
     }
 
-    /// Returns the redacted recording, and the losses of the rewrite. `redactor` may have been used for other recordings before.
+    /// Returns the redacted recording, and the counts of the rewrite. `redactor` may have been used for other recordings before.
     ///
     /// # Errors
     /// Errors of [`rewrite`].
@@ -261,7 +261,7 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// Appends a record to `out`, unless a repair drops it, or its content is elsewhere in a file (`Fate::Moved`).
+/// Appends a record to `out`. Appends nothing if a repair drops the record, or if its content is elsewhere in a file (`Fate::Moved`).
 fn write(
     rewriter: &mut Rewriter,
     repair: &mut Option<Repair>,

@@ -72,7 +72,7 @@ impl Repair {
     }
 }
 
-/// Returns formats with only the common fields for tracepoints whose formats are lost: perf rejects a file without any formats.
+/// Returns formats with only the common fields, for tracepoints with lost formats: perf rejects a file without any formats.
 fn unknown_tracepoints(events: &Events) -> Option<Vec<u8>> {
     let attrs = events.all().iter().map(|event| &event.attr);
     let mut ids: Vec<u64> = attrs.filter(|attr| attr.kind == event_type::TRACEPOINT).map(|attr| attr.config).collect();

@@ -27,7 +27,7 @@ struct ChosenPrograms {
 }
 
 impl RecordSelection {
-    /// Resolves `options`; `None` if everything is selected. Percentages and programs require reading the whole recording first.
+    /// Resolves `options`; `None` if everything is selected. For percentages, plain seconds and programs, reads the whole recording first.
     pub(in crate::stream) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
@@ -69,8 +69,8 @@ impl<'s> Sieve<'s> {
         Sieve { selection, attributor, kinds }
     }
 
-    /// Returns true if a sample stays, and the time of the sample if it is selected. States of the recorder, which are samples of its own event,
-    /// always stay without being selected: other samples depend on them.
+    /// Returns true if a sample stays, and the time of the sample if it is selected. States of the recorder always stay, but are not selected: other
+    /// samples depend on them.
     pub(in crate::stream) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
         if self.kinds.get(index) == Some(&EventKind::State) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bprec_format::{Callchain, Endian, context};
 
-/// Limit on waiting samples, bytes; beyond it, the oldest is printed incomplete.
+/// Limit on waiting samples, bytes; beyond it, the oldest sample is printed without its deferred chain.
 const WAITING_BYTES: usize = 8 << 20;
 
 /// A sample that waits for its deferred call chain.
@@ -55,8 +55,8 @@ impl Deferred {
         Some(oldest)
     }
 
-    /// Removes and returns all waiting samples of a thread. The flag is true for samples that wait for the chain with this cookie. The others wait in
-    /// vain: a thread has one deferred chain at a time, so chains with other cookies will not come.
+    /// Removes and returns all waiting samples of a thread. The flag is true for samples that wait for the chain with this cookie. The other samples
+    /// wait in vain: a thread has one deferred chain at a time, so chains with other cookies will not come.
     pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
         let places = self.of_thread.remove(&tid).unwrap_or_default();
         let samples = places.iter().filter_map(|place| self.waiting.remove(place));
@@ -71,7 +71,7 @@ impl Deferred {
     }
 }
 
-/// Returns the cookie at the end of a chain whose user part is deferred.
+/// Returns the cookie at the end of a chain with a deferred user part.
 pub(super) fn cookie(chain: Callchain<'_>) -> Option<u64> {
     let marker = chain.len().checked_sub(2)?;
     if chain.get(marker) == Some(context::USER_DEFERRED) { chain.get(marker + 1) } else { None }

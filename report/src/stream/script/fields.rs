@@ -71,8 +71,8 @@ pub struct Fields {
 
 impl Default for Fields {
     /// Returns the default fields: `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`. Fields that an event does not record are not
-    /// printed. As in perf, tracepoints do not have `period` and, unless call chains are recorded, `ip,sym,symoff,dso`. Raw events, such as events of
-    /// memory accesses, also have `addr,weight`.
+    /// printed. As in perf, tracepoints have no `period`; tracepoints without call chains also have no `ip,sym,symoff,dso`. Raw events, such as
+    /// events of memory accesses, also have `addr,weight`.
     fn default() -> Fields {
         let mut fields = Fields { bits: 0, named: 0, listed: false, removed: 0 };
         for (_, field) in Field::NAMES {

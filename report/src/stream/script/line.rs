@@ -250,8 +250,8 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // A word among the markers that is no marker shows that the user chain is no valid stack and unreliable. As perf does, nothing of the
-                // chain is printed.
+                // A word in the range of the markers that is no marker comes from an invalid user stack. As in perf, nothing of such a chain is
+                // printed.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
                     return;

@@ -27,7 +27,7 @@ pub(super) const BLOCK_RECORDS: usize = 512;
 /// chain.
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
-/// Receiver of text, which keeps the buffer small.
+/// Receiver of printed text: takes long texts, so that the buffer stays small.
 pub(super) trait TextSink {
     /// Takes the text if it is long; called after each record.
     fn take_much(&mut self, text: &mut Text);
@@ -239,7 +239,7 @@ impl<'o> Printer<'o> {
         Ok(())
     }
 
-    /// Prints a sample, unless its deferred call chain is still to come.
+    /// Prints a sample, or stores the sample until its deferred call chain comes.
     fn sample_or_wait(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
         if !self.options.keep_chains_apart && events.all()[index].attr.flags.contains(AttrFlags::DEFER_CALLCHAIN) {
             let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;

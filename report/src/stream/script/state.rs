@@ -61,10 +61,20 @@ fn write(out: &mut Text, state: &State) -> Result {
                 unread => write!(out, ", {unread} slots not read"),
             }
         }
+        State::ProbeMisses(it) => {
+            write!(out, "probe misses at {} ns:", it.time_ns)?;
+            each(out, &it.links, |out, link| {
+                write!(out, " link {} program {} {}", link.link_id, link.prog_id, link.first)?;
+                match link.last {
+                    Some(last) => write!(out, " to {last}"),
+                    None => write!(out, ", removed"),
+                }
+            })
+        }
         State::Released(it) => {
             write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)
         }
-        State::Loss(it) if it.not_counted => write!(out, "loss: the kernel does not count it per event"),
+        State::Loss(it) if it.not_counted => write!(out, "loss: the kernel does not count losses per event"),
         State::Loss(it) => {
             write!(out, "loss:")?;
             each(out, &it.events, |out, event| {

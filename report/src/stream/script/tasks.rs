@@ -103,7 +103,7 @@ impl StreamTasks {
         }
     }
 
-    /// Returns the version of the address space that an address belongs to. The same address and version mean the same code, unless sections add
+    /// Returns the version of the address space that an address belongs to. The same address and version mean the same code, until sections add
     /// names.
     pub(crate) fn space(&self, pid: u32, kernel: bool) -> u32 {
         if kernel { self.kernel_version } else { self.spaces.get(&pid).map_or(0, |space| space.version) }

@@ -71,7 +71,7 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// Current piece, and the numbers of its written bytes and blocks.
+    /// Current piece, and the counts of its written bytes and blocks.
     piece: Piece,
     written: usize,
     blocks: usize,

@@ -206,6 +206,14 @@ pub(super) fn fields<'r>(
         Column::number("MISSES").droppable(10).says("runs that the kernel's recursion guard refused"),
         |l| l.summed(l.of_runs(|runs| number(runs.misses))),
     ));
+    let probe_misses = |l: &LedgerEntry<'r>| l.head()?.probe_misses;
+    let mut missed = F::csv("probe_misses", probe_misses);
+    if report.programs.iter().any(|program| program.probe_misses.is_some_and(|misses| misses > 0)) {
+        let column =
+            Column::number("PROBE MISSES").droppable(10).says("hits of the program's kprobes that ran no program");
+        missed = missed.and_text(column, move |l| probe_misses(l).map_or_else(String::new, grouped));
+    }
+    fields.push(missed);
     if let Some(event) = event.filter(|event| shows_per_run(report, event)) {
         let name = format!("≈{}/RUN", without_modifiers(&event.name));
         fields.push(F::text(Column::number(name).droppable(4), |l| l.row.map_or_else(String::new, per_run)));

@@ -6,7 +6,7 @@ mod opening;
 mod spark;
 
 pub(super) use columns::{Rates, cost};
-pub(super) use opening::measured;
+pub(super) use opening::{late_ticks, measured};
 pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
 use super::blocks::{Block, Legend, View, note};

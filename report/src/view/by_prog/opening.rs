@@ -1,9 +1,15 @@
 //! Lines above the table by program.
 
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
-use crate::model::{BpfSampler, EventReport, Known, Recording, Report};
+use crate::model::{BpfSampler, EventReport, Known, LateTicks, Recording, Report};
 use crate::view::blocks::{Block, note};
 use crate::view::cells::percent;
+use std::collections::BTreeSet;
+
+/// Notes about missing ticks of the events' timers, each note once.
+pub(in crate::view) fn late_ticks(events: impl Iterator<Item = Option<LateTicks>>) -> BTreeSet<String> {
+    events.flatten().map(|late| late.note().to_string()).collect()
+}
 
 /// Event and target of the recording.
 pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {

@@ -56,8 +56,8 @@ pub(super) fn describe(definitions: &[Definition<'_>], section_bytes: usize, old
     Some(new.encode())
 }
 
-/// Returns a part of a BTF blob: the types or the strings. At offset `at`, the header has the part's offset from the end of the header, and then its
-/// length.
+/// Returns a section of a BTF blob: the types or the strings. The header has two words at `at`: the section's offset from the end of the header, and
+/// its length.
 fn part(blob: &[u8], at: usize) -> Option<&[u8]> {
     let header_bytes = Endian::NATIVE.u32_at(blob, 4)? as usize;
     let start = header_bytes.checked_add(Endian::NATIVE.u32_at(blob, at)? as usize)?;

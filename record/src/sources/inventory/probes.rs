@@ -1,0 +1,87 @@
+//! Hits of kprobes that ran no program, in each file of a recording.
+
+use std::collections::BTreeMap;
+
+use bprec_bpf::probe_misses;
+use bprec_format::bpf::names::ProgType;
+use bprec_format::bprec::state::{LinkMisses, ProbeMisses, State};
+
+use super::Programs;
+use crate::sys;
+
+/// Readings of the links to kprobes, at the start and at the end of each file.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    /// Last reading, by link id.
+    last: BTreeMap<u32, LinkMisses>,
+}
+
+impl Probes {
+    /// Reads the counts from which the first file counts. Later files count from the last reading of the file before.
+    ///
+    /// # Errors
+    /// Fails if links cannot be read. The hits are unknown then.
+    pub(super) fn begin(&mut self, programs: &Programs) -> Result<(), bprec_bpf::Error> {
+        if has_kprobes(programs) {
+            self.advance(probe_misses()?);
+        }
+        Ok(())
+    }
+
+    /// Reads the counts at the end of a file and returns them with those at its start, as states.
+    ///
+    /// # Errors
+    /// Fails if links cannot be read. The hits in this file are unknown then.
+    pub(super) fn end(&mut self, programs: &Programs) -> Result<Vec<State>, bprec_bpf::Error> {
+        if self.last.is_empty() && !has_kprobes(programs) {
+            return Ok(Vec::new());
+        }
+        let links = self.advance(probe_misses()?);
+        Ok(ProbeMisses::parts(sys::monotonic_ns(), &links).map(State::ProbeMisses).collect())
+    }
+
+    /// Makes a reading the last one. Returns its links with their counts in the reading before, and the links that were removed since then.
+    fn advance(&mut self, now: Vec<LinkMisses>) -> Vec<LinkMisses> {
+        let last = now.iter().map(|link| (link.link_id, *link)).collect();
+        let mut before = std::mem::replace(&mut self.last, last);
+        // A link that the reading before does not have was attached later, and its count began with 0.
+        let first = |link: &LinkMisses| link.last.unwrap_or(0);
+        let there = now.into_iter().map(|link| {
+            let before = before.remove(&link.link_id);
+            LinkMisses { first: before.as_ref().map_or(0, first), ..link }
+        });
+        let mut links: Vec<LinkMisses> = there.collect();
+        links.extend(before.into_values().map(|link| LinkMisses { first: first(&link), last: None, ..link }));
+        links
+    }
+}
+
+/// Returns true if a program of this type is loaded: only these have links to kprobes.
+fn has_kprobes(programs: &Programs) -> bool {
+    programs.snapshots().any(|snapshot| snapshot.info.view().prog_type() == Some(ProgType::KPROBE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_counts_from_the_end_of_the_file_before() {
+        let read = |links: &[(u32, u64)]| -> Vec<LinkMisses> {
+            let link = |(link_id, last)| LinkMisses { link_id, prog_id: 5, first: 0, last: Some(last) };
+            links.iter().copied().map(link).collect()
+        };
+        let mut probes = Probes::default();
+        let mut advance = |links: &[(u32, u64)]| -> Vec<(u32, u64, Option<u64>)> {
+            let links = probes.advance(read(links));
+            assert!(links.iter().all(|link| link.prog_id == 5));
+            links.iter().map(|link| (link.link_id, link.first, link.last)).collect()
+        };
+        advance(&[(1, 100), (2, 7)]);
+        // The first link goes on, the second was removed, the third is new.
+        assert_eq!(advance(&[(1, 130), (3, 4)]), [(1, 100, Some(130)), (3, 0, Some(4)), (2, 7, None)]);
+        assert_eq!(advance(&[(3, 4)]), [(3, 4, Some(4)), (1, 130, None)]);
+        assert_eq!(advance(&[]), [(3, 4, None)]);
+        assert_eq!(advance(&[]), []);
+    }
+}

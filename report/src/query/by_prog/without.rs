@@ -1,0 +1,200 @@
+//! Predictions of the CPU time without some programs: the bill of these programs, by payer.
+
+use super::bill::is_named;
+use super::facts::{EventFacts, Facts, WantedFacts};
+use super::payers::distinct;
+use super::rows::payer_name;
+use super::shares::{margin, percent};
+use crate::index::Index;
+use crate::index::owners::{Owners, REMOVED};
+use crate::input::recording::OpenRecording;
+use crate::model::{
+    Count, CpuChange, CpuTime, EventWithout, JSON_VERSION, OtherPayers, PayerName, PayerWithout, RemovedProgram,
+    Without,
+};
+use crate::options::Payer;
+use crate::pass::Asked;
+use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
+use crate::pass::sinks::pivot::Key;
+use crate::pass::sinks::sharing::HookWeights;
+use crate::{Error, Options, ProgFilter, Result};
+use bprec_format::Glob;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Half of a 95 % interval of the cost that samples do not show, as a part of the predicted saving: victims also lose cached data and predictions of
+/// branches, and the timer samples some code late. In experiments that removed an agent, its bill deviated by less (docs/bill.md).
+const UNSAMPLED_COST: f64 = 0.1;
+
+/// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; by default, the name of the
+/// task.
+pub(crate) fn without(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+    patterns: &[String],
+    keys: &[Payer],
+) -> Result<Without> {
+    let (keys, options) = (distinct(keys), Options { by: None, ..options.clone() });
+    let owners = Owners::new(index);
+    let (removed_programs, removed_owners) = removed(index, &owners, patterns)?;
+    let parted =
+        Arc::new(owners.without(|program| removed_programs.has(program), |owner| removed_owners[owner as usize]));
+    let events = recording.events.all().len();
+    let wanted = WantedFacts { comm: keys.contains(&Payer::Comm), ..WantedFacts::default() };
+    let (facts, sink) = Facts::gather(recording, index, &options, wanted, |_| {
+        BillSink::new(index, Arc::clone(&parted), keys.clone(), events)
+    })?;
+    let (payers, mut lines) = sink.finish(&HookWeights::new(index, &facts.selection.window));
+    let builder = WithoutBuilder { facts: &facts, payers: &payers };
+    let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
+    let with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
+    let events = with_samples.into_iter().map(|event| builder.event(event, &std::mem::take(lines.of(event))));
+    let is_removed = |program: &usize| parted.number_of(*program as u32) == Some(REMOVED);
+    let programs = (0..facts.programs.len()).filter(is_removed).map(|program| {
+        let known = &facts.programs[program];
+        RemovedProgram { id: known.id, name: known.label() }
+    });
+    let named = owners.list.iter().zip(&removed_owners).filter(|(_, is_removed)| **is_removed);
+    Ok(Without {
+        format: "bprec without",
+        version: JSON_VERSION,
+        recording: facts.recorded.clone(),
+        patterns: patterns.to_vec(),
+        owners: named.map(|(owner, _)| owner.name.clone()).collect(),
+        programs: programs.collect(),
+        events: events.collect(),
+        keys: keys.clone(),
+        problems: facts.problems(),
+        notes: facts.notes(),
+    })
+}
+
+/// Returns the programs, and for each owner true, that a pattern matches.
+///
+/// # Errors
+/// Fails if a pattern matches neither a program nor an owner.
+fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked, Vec<bool>)> {
+    let (mut filters, mut removed) = (Vec::new(), vec![false; owners.list.len()]);
+    let programs = &index.programs.list;
+    for text in patterns.iter().map(|text| text.trim()) {
+        let filter: ProgFilter = text.parse().map_err(|problem| Error::option("--without", text, problem))?;
+        let pattern = Glob::new(text);
+        let mut is_found = programs.iter().any(|program| program.matches(&filter));
+        for (owner, removed) in owners.list.iter().zip(&mut removed) {
+            if is_named(&pattern, &owner.name) {
+                (is_found, *removed) = (true, true);
+            }
+        }
+        if !is_found {
+            let names = programs.iter().map(|program| program.name());
+            return Err(Error::no_program_or_owner(text, names.chain(owners.list.iter().map(|it| it.name.as_str()))));
+        }
+        filters.push(filter);
+    }
+    Ok((Asked::new(&filters, programs), removed))
+}
+
+/// CPU time of a payer, and the part that removed programs cost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    now: Count,
+    removed: Billed,
+    /// Part of `removed` in tasks that are gone: samples show all their CPU time.
+    in_tasks: Count,
+}
+
+impl Cost {
+    fn merge(&mut self, other: Cost) {
+        self.now.merge(other.now);
+        self.removed.merge(other.removed);
+        self.in_tasks.merge(other.in_tasks);
+    }
+
+    /// Cost that goes with the programs.
+    fn saved(&self) -> Count {
+        self.removed.count.without(self.removed.common)
+    }
+
+    /// Half of a 95 % interval of the cost that samples do not show.
+    fn unsampled(&self) -> f64 {
+        UNSAMPLED_COST * self.saved().without(self.in_tasks).weight as f64
+    }
+}
+
+struct WithoutBuilder<'b> {
+    facts: &'b Facts<'b>,
+    /// Payers, each as the keys that identify it.
+    payers: &'b [Vec<Key>],
+}
+
+impl WithoutBuilder<'_> {
+    fn event(&self, number: usize, lines: &EventBillLines) -> EventWithout {
+        let facts = self.facts;
+        let event = facts.event(number);
+        let mut costs: FxHashMap<u32, Cost> = FxHashMap::default();
+        for (payer, now) in &lines.busy {
+            costs.entry(*payer).or_default().now.merge(*now);
+        }
+        for ((owner, _, part, payer), billed) in &lines.lines {
+            if let Some(payer) = payer.filter(|_| *owner == Some(REMOVED)) {
+                let in_tasks = if *part == BillPart::Tasks { billed.count } else { Count::default() };
+                costs.entry(payer).or_default().merge(Cost { removed: *billed, in_tasks, ..Cost::default() });
+            }
+        }
+        let name = |payer: u32| self.payers[payer as usize].iter().map(|key| payer_name(facts.index, *key)).collect();
+        let costs = costs.into_iter().map(|(payer, cost)| (cost, name(payer)));
+        let mut costs: Vec<(Cost, Vec<PayerName>)> = costs.collect();
+        costs.sort_by(|(a, x), (b, y)| b.saved().cmp_weight(a.saved()).then_with(|| x.cmp(y)));
+        let (mut payers, mut others, mut sum, mut total) = (Vec::new(), 0, Cost::default(), Cost::default());
+        for (cost, payer) in costs {
+            total.merge(cost);
+            let has_room = facts.options.limit.is_none_or(|limit| payers.len() < limit);
+            if has_room && cost.removed.count.weight > 0 {
+                payers.push(PayerWithout { payer, change: self.change(&event, &cost) });
+            } else {
+                others += 1;
+                sum.merge(cost);
+            }
+        }
+        EventWithout {
+            name: facts.recording.names[number].clone(),
+            unit: event.unit,
+            samples: event.ledger.samples,
+            machine: event.machine.clone(),
+            is_scaled: event.is_scaled(),
+            payers,
+            others: OtherPayers { payers: others, change: self.change(&event, &sum) },
+            total: self.change(&event, &total),
+        }
+    }
+
+    fn change(&self, event: &EventFacts<'_>, cost: &Cost) -> CpuChange {
+        let (machine, samples) = (event.machine.value().copied(), event.ledger.samples);
+        let all_percent = percent(samples.weight, machine);
+        let saved = cost.saved();
+        let unsampled = cost.unsampled();
+        let cpus = self.facts.recorded.cpus.map(f64::from);
+        // The error of the saving is also an error of the CPU time without the programs.
+        let time = |count: Count, unsampled: f64| {
+            let machine_percent = percent(count.weight, machine);
+            let unsampled = machine.map(|machine| unsampled * 100.0 / machine as f64);
+            let sampled = all_percent.map(|all| margin(count.samples, samples.samples) * all);
+            let margin_percent = sampled.zip(unsampled).map(|(sampled, unsampled)| sampled.hypot(unsampled));
+            let millicpus = |share: Option<f64>| share.zip(cpus).map(|(percent, cpus)| percent * cpus * 10.0);
+            let (millicpus, margin_millicpus) = (millicpus(machine_percent), millicpus(margin_percent));
+            CpuTime { count, machine_percent, margin_percent, millicpus, margin_millicpus }
+        };
+        let tax_percent = percent(saved.weight, Some(cost.now.weight));
+        CpuChange {
+            now: time(cost.now, 0.0),
+            without: time(cost.now.without(saved), unsampled),
+            saved: time(saved, unsampled),
+            tax_percent,
+            tax_margin_percent: percent(1, Some(cost.now.weight))
+                .map(|per_unit| (margin(saved.samples, cost.now.samples) * 100.0).hypot(unsampled * per_unit)),
+            shared: cost.removed.shared.without(cost.removed.common),
+            staying: cost.removed.common,
+        }
+    }
+}

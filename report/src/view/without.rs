@@ -1,0 +1,171 @@
+//! Predictions: CPU time of payers without some programs.
+
+use super::blocks::{Block, View};
+use super::by_prog::measured;
+use super::cells::{estimate, of_machine, percent};
+use super::columns::{LineColumn, LineColumns};
+use super::grid::{Column, Sheet};
+use super::payers::key_column;
+use super::screen::Screen;
+use crate::model::text::{UNKNOWN, counted, fixed, grouped, listed};
+use crate::model::{CpuChange, CpuTime, EventWithout, Without};
+use std::borrow::Cow;
+use std::io;
+
+/// Legend: columns, and costs that are not in the prediction.
+const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAVED: the part that the removed programs take, also as %MACHINE; \
+    TAX %PAYER: the same as share of NOW. ±: half of a 95 % interval. Direct cost only: cache misses and mispredicted branches that the programs cause \
+    in their victims are not included";
+/// Note about code of hooks that other programs share.
+const SHARED: &str =
+    "≈: other programs are on the same hooks. Work that a hook does for each program is split by their runs";
+/// Most names of removed programs in the line above a table.
+const NAMES_SHOWN: usize = 3;
+
+pub(super) fn view(report: &Without, _: usize) -> View<'_> {
+    let mut view = View::default();
+    view.series(&report.events, |nth, event| {
+        let saved = &event.total.saved;
+        let fact = format!(
+            "{} · without {}: {} ± {} % of the machine less",
+            counted(event.samples.samples, "sample"),
+            removed(report),
+            of_machine(saved.machine_percent, event.is_scaled || is_shared(&event.total)),
+            percent(saved.margin_percent)
+        );
+        let blocks = [
+            Block::Fact(measured(&report.recording, &event.name)),
+            Block::Fact(fact),
+            Block::Gap,
+            Block::Table(payers(report, event)),
+        ];
+        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+    });
+    if report.events.is_empty() {
+        view.push(Block::Fact("the recording has no samples, so there is no prediction".to_owned()));
+    }
+    let staying = report.events.iter().map(|event| event.total.staying.samples).sum();
+    let shared = report.events.iter().any(|event| is_shared(&event.total)).then(|| match staying {
+        0 => SHARED.to_owned(),
+        _ => format!(
+            "{SHARED}; {} in code that runs once for all of them {} not saved",
+            counted(staying, "sample"),
+            if staying == 1 { "is" } else { "are" }
+        ),
+    });
+    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(report.problems.iter().cloned()));
+    view
+}
+
+/// Names of the removed owners or, without any, of the removed programs.
+fn removed(report: &Without) -> String {
+    let programs = counted(report.programs.len() as u64, "program");
+    if !report.owners.is_empty() {
+        return format!("{} ({programs})", listed(&report.owners));
+    }
+    let named = report.programs.iter().map(|program| match program.id {
+        Some(id) => format!("{} ({id})", program.name),
+        None => program.name.clone(),
+    });
+    if report.programs.len() > NAMES_SHOWN { programs } else { listed(&named.collect::<Vec<_>>()) }
+}
+
+fn is_shared(change: &CpuChange) -> bool {
+    change.shared.weight > 0 || change.staying.weight > 0
+}
+
+/// A line: payer, or sum.
+struct WithoutLine<'r> {
+    event: &'r EventWithout,
+    kind: &'static str,
+    /// Labels of the payer, or the name of the sum.
+    names: Vec<Cow<'r, str>>,
+    change: &'r CpuChange,
+}
+
+impl WithoutLine<'_> {
+    /// Cell of a value that depends on the saving; `≈` if that is an estimate.
+    fn predicted(&self, cell: String) -> String {
+        let is_estimate = is_shared(self.change) && cell != UNKNOWN;
+        if is_estimate { format!("≈{cell}") } else { cell }
+    }
+}
+
+fn lines(event: &EventWithout) -> impl Iterator<Item = WithoutLine<'_>> {
+    let payers = event.payers.iter().map(move |payer| WithoutLine {
+        event,
+        kind: "payer",
+        names: payer.payer.iter().map(|name| name.label().into()).collect(),
+        change: &payer.change,
+    });
+    let name = format!("({})", counted(event.others.payers as u64, "more payer")).into();
+    let others = WithoutLine { event, kind: "others", names: vec![name], change: &event.others.change };
+    payers.chain((event.others.payers > 0).then_some(others))
+}
+
+fn total(event: &EventWithout) -> WithoutLine<'_> {
+    WithoutLine { event, kind: "total", names: vec!["TOTAL".into()], change: &event.total }
+}
+
+fn millicpus(value: Option<f64>) -> String {
+    value.map_or_else(|| UNKNOWN.into(), |value| fixed(value, 1))
+}
+
+fn fields<'r>(report: &'r Without) -> LineColumns<'r, WithoutLine<'r>> {
+    type F<'r> = LineColumn<'r, WithoutLine<'r>>;
+    type Time = (&'static str, fn(&CpuChange) -> CpuTime);
+    let mut fields: Vec<F<'r>> =
+        vec![F::csv("event", |it| Some(it.event.name.clone())), F::csv("kind", |it| Some(it.kind))];
+    for (at, key) in report.keys.iter().enumerate() {
+        let label = move |it: &WithoutLine<'r>| it.names.get(at).map(Cow::to_string);
+        let of_payer = move |it: &WithoutLine<'r>| label(it).filter(|_| it.kind == "payer");
+        let field = F::csv(key.to_string(), of_payer);
+        fields.push(field.and_text(key_column(*key), move |it| label(it).unwrap_or_default()));
+    }
+    let times: [Time; 3] = [("now", |it| it.now), ("without", |it| it.without), ("saved", |it| it.saved)];
+    for (name, time) in times {
+        let of = move |it: &WithoutLine<'r>| time(it.change);
+        let cell = move |it: &WithoutLine<'r>| millicpus(of(it).millicpus);
+        let margin = move |it: &WithoutLine<'r>| millicpus(of(it).margin_millicpus);
+        let heading = format!("{} mCPU", name.to_uppercase());
+        let column = Column::number(heading).droppable(if name == "saved" { 0 } else { 2 });
+        fields.extend([
+            F::csv(format!("{name}_samples"), move |it| Some(of(it).count.samples)),
+            F::csv(format!("{name}_weight"), move |it| Some(of(it).count.weight)),
+            F::csv(format!("{name}_machine_percent"), move |it| of(it).machine_percent),
+            F::csv(format!("{name}_margin_percent"), move |it| of(it).margin_percent),
+            F::csv(format!("{name}_millicpus"), move |it| of(it).millicpus)
+                .and_text(column, move |it| if name == "now" { cell(it) } else { it.predicted(cell(it)) }),
+            F::csv(format!("{name}_margin_millicpus"), move |it| of(it).margin_millicpus)
+                .and_text(Column::number("±").droppable(3), margin),
+        ]);
+    }
+    fields.extend([
+        F::text(Column::number("%MACHINE").share().always(), |it| {
+            of_machine(it.change.saved.machine_percent, it.event.is_scaled || is_shared(it.change))
+        }),
+        F::text(Column::number("±").droppable(1), |it| percent(it.change.saved.margin_percent)),
+        F::csv("tax_percent", |it| it.change.tax_percent).and_text(
+            Column::number("TAX %PAYER").share().always(),
+            |it| {
+                if is_shared(it.change) { estimate(it.change.tax_percent) } else { percent(it.change.tax_percent) }
+            },
+        ),
+        F::csv("tax_margin_percent", |it| it.change.tax_margin_percent)
+            .and_text(Column::number("±").always(), |it| percent(it.change.tax_margin_percent)),
+        F::text(Column::number("SAMPLES").droppable(4), |it| grouped(it.change.saved.count.samples)),
+        F::csv("shared_weight", |it| Some(it.change.shared.weight)),
+        F::csv("staying_weight", |it| Some(it.change.staying.weight)),
+    ]);
+    LineColumns::new(fields)
+}
+
+/// Table of an event's payers.
+fn payers(report: &Without, event: &EventWithout) -> Sheet {
+    let rows: Vec<WithoutLine<'_>> = lines(event).collect();
+    fields(report).sheet(&rows, &[total(event)])
+}
+
+pub(super) fn csv(report: &Without, out: &mut Screen<'_>) -> io::Result<()> {
+    fields(report).write_csv(report.events.iter().flat_map(|event| lines(event).chain([total(event)])), out)
+}

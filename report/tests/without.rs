@@ -1,0 +1,147 @@
+//! Predictions without programs: the CPU time saved is the bill of these programs, and the payers add up to the machine.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+
+use bprec_generate::{Shape, SharedHook, generate_bytes};
+use bprec_report::model::{Count, CpuChange, EventWithout};
+use bprec_report::{Document, Error, Input, Options, Payer, Session};
+use serde_json::Value;
+use support::fixtures;
+
+fn patterns(one: &str) -> [String; 1] {
+    [one.to_owned()]
+}
+
+/// Returns the cost of removed programs, with the part that stays because other programs are on the same hooks.
+fn removed(change: &CpuChange) -> Count {
+    change.saved.count + change.staying
+}
+
+fn check(event: &EventWithout, at: &str) {
+    let changes = || event.payers.iter().map(|payer| &payer.change).chain([&event.others.change]);
+    let sum = |of: fn(&CpuChange) -> Count| changes().map(of).sum::<Count>();
+    let parts: [fn(&CpuChange) -> Count; 5] =
+        [|it| it.now.count, |it| it.without.count, |it| it.saved.count, |it| it.shared, |it| it.staying];
+    for of in parts {
+        assert_eq!(of(&event.total), sum(of), "{at}");
+    }
+    for change in changes().chain([&event.total]) {
+        assert_eq!(change.now.count, change.without.count + change.saved.count, "{at}");
+        assert!(change.tax_percent.is_none_or(|tax| (0.0..=100.0).contains(&tax)), "{at}: {change:?}");
+        let has_margin = change.saved.margin_percent.is_some_and(|margin| margin > 0.0);
+        assert_eq!(has_margin, event.machine.value().is_some(), "{at}: {change:?}");
+    }
+}
+
+/// Saved time and the time that stays are the program's row in the bill, and the CPU time of all payers is the time that was not idle.
+#[test]
+fn the_saved_time_is_the_bill() {
+    let (mut programs, mut owners) = (0, 0);
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let options = Options::default();
+        let ledger = session.by_prog(&options).unwrap();
+        let bill = session.bill(&options, Some("*")).unwrap();
+        let of_bill = bill.events.iter().filter(|event| event.samples.samples > 0);
+        for (nth, event) in of_bill.enumerate() {
+            let at = format!("{} {}", path.display(), event.name);
+            for owner in &event.owners {
+                for program in owner.programs.iter().filter(|program| program.id.is_some()) {
+                    let pattern = patterns(&program.id.unwrap().to_string());
+                    let report = session.without(&options, &pattern, &[Payer::Cpu, Payer::Comm]).unwrap();
+                    // An id that was reused names several programs.
+                    if report.programs.len() == 1 {
+                        check(&report.events[nth], &at);
+                        assert_eq!(removed(&report.events[nth].total), program.parts.count, "{at} {}", program.name);
+                        programs += 1;
+                    }
+                }
+                let report = session.without(&options, &patterns(&owner.name), &[]).unwrap();
+                check(&report.events[nth], &at);
+                let of_ledger = ledger.events.iter().find(|it| it.name == event.name).unwrap();
+                let busy = of_ledger.busy.value().copied();
+                assert!(busy.is_none_or(|busy| busy == report.events[nth].total.now.count.weight), "{at}");
+                if report.owners == [owner.name.clone()] {
+                    // Programs of others in the owner's tasks go with these tasks, but are not in the owner's bill.
+                    let removed = removed(&report.events[nth].total).samples;
+                    assert!(removed >= owner.parts.count.samples && removed <= event.total.count.samples, "{at}");
+                    owners += 1;
+                }
+            }
+        }
+    }
+    assert!(programs > 50 && owners > 20, "{programs} programs, {owners} owners");
+}
+
+/// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. It stays with one of them, and goes with both.
+#[test]
+fn a_hook_stays_while_a_program_is_on_it() {
+    let hook = SharedHook { samples: 100, runs: [1_000, 9_000] };
+    let shape = Shape { record_bytes: 0, programs: 2, shared_hook: vec![hook], ..Shape::default() };
+    let input = Input::from_bytes("generated", generate_bytes(&shape).unwrap().0);
+    let session = Session::open(&input).unwrap();
+    let of = |pattern: &str| {
+        let report = session.without(&Options::default(), &patterns(pattern), &[]).unwrap();
+        let mut table = Vec::new();
+        report.write_table(&mut table, 200).unwrap();
+        (report.events[0].total.clone(), String::from_utf8(table).unwrap())
+    };
+    let (one, table) = of("generated_program_00001");
+    assert_eq!((one.saved.count.samples, one.staying.samples, one.shared.samples), (0, 90, 0));
+    assert!(table.contains("90 samples in code that runs once for all of them are not saved"), "{table}");
+    let (both, table) = of("generated_program_*");
+    assert_eq!((both.saved.count.samples, both.staying.samples, both.shared.samples), (100, 0, 0));
+    assert!(!table.contains('≈'), "{table}");
+}
+
+#[test]
+fn a_name_of_nothing_is_an_error_with_names() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let session = Session::open(&input).unwrap();
+    let error = session.without(&Options::default(), &patterns("acount_syscall_enter"), &[]).unwrap_err();
+    assert!(matches!(&error, Error::NoProgramOrOwner { .. }) && error.is_no_match(), "{error}");
+    assert!(error.remedy().unwrap().contains("similar names: account_syscall_enter"), "{error}");
+}
+
+#[test]
+fn outputs_of_a_prediction_say_the_same() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let of = |threads| {
+            let options = Options { threads: Some(threads), ..Options::default() };
+            session.without(&options, &patterns("*"), &[Payer::Pid])
+        };
+        let (Ok(one), Ok(three)) = (of(1), of(3)) else { continue };
+        assert_eq!(one, three, "{}", path.display());
+        let text = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let csv = text(&|out| one.write_csv(out).unwrap());
+        let json: Value = serde_json::from_str(&text(&|out| one.write_json(out).unwrap())).unwrap();
+        let markdown = text(&|out| one.write_markdown(out).unwrap());
+        let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+        let head = rows.next().unwrap();
+        let column = |name: &str| head.iter().position(|it| *it == name).unwrap();
+        let totals: Vec<Vec<&str>> = rows.filter(|row| row[column("kind")] == "total").collect();
+        assert_eq!(totals.len(), one.events.len(), "{}", path.display());
+        for ((event, total), of_json) in one.events.iter().zip(totals).zip(json["events"].as_array().unwrap()) {
+            for (name, time) in
+                [("now", event.total.now), ("without", event.total.without), ("saved", event.total.saved)]
+            {
+                let weight = time.count.weight.to_string();
+                assert_eq!(total[column(&format!("{name}_weight"))], weight, "{}", path.display());
+                assert_eq!(of_json["total"][name]["weight"].to_string(), weight, "{}", path.display());
+            }
+            compared += 1;
+        }
+        assert_eq!(markdown.matches("\n| TOTAL |").count(), one.events.len(), "{markdown}");
+    }
+    assert!(compared > 10, "{compared}");
+}

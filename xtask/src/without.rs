@@ -1,0 +1,136 @@
+//! Compares predictions of `bprec report --without` with the CPU time that victims take without the agent, in random mixes of agents and victims.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::bill::{Agent, PERIOD_NS, field};
+use crate::{command, target_directory};
+
+/// Parts of agents.
+const AGENTS: [&str; 6] =
+    ["uprobe", "tracepoint", "uprobe,tracepoint", "uprobe,ring", "tracepoint,ring", "uprobe,tracepoint,ring"];
+/// Loads that the agents observe.
+const VICTIMS: [&str; 3] = ["system_calls", "packets", "switches"];
+/// Name of the victims' tasks.
+const VICTIM: &str = "victim";
+/// First state of the random numbers, so that each run has the same mixes.
+const SEED: u64 = 29;
+
+/// Pseudo-random numbers below a bound.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// An agent, the victims, and perhaps another agent that stays.
+struct Mix {
+    agent: &'static str,
+    loops: u64,
+    victims: String,
+    operations: u64,
+    /// Rounds of work of an agent on the same tracepoint that runs beside, if any.
+    beside: Option<u64>,
+}
+
+impl Mix {
+    fn draw(random: &mut Random) -> Mix {
+        let chosen = 1 + random.below((1 << VICTIMS.len()) - 1);
+        let victims = VICTIMS.iter().enumerate().filter(|(at, _)| chosen >> at & 1 != 0);
+        Mix {
+            agent: AGENTS[random.below(AGENTS.len() as u64) as usize],
+            loops: 1 + random.below(100),
+            victims: victims.map(|(_, name)| *name).collect::<Vec<_>>().join(","),
+            operations: 200_000 + random.below(400_000),
+            beside: (random.below(2) == 0).then(|| 1 + random.below(100)),
+        }
+    }
+}
+
+/// Predicted CPU time of the victims that goes with the agent, ns.
+struct Prediction {
+    saved_ns: f64,
+    margin_ns: f64,
+}
+
+/// Runs `mixes` random mixes, and prints a table.
+pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
+    let mixes: usize = mixes.parse().with_context(|| format!("{mixes} is not a number of mixes"))?;
+    let mut random = Random(SEED);
+    let mut inside = 0;
+    println!(
+        "| agent | loops | victims | operations | loops of an agent that stays | measured, ms | predicted, ms | ±, ms | inside |"
+    );
+    println!("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |");
+    for _ in 0..mixes {
+        let mix = Mix::draw(&mut random);
+        // A run without the agent before and one after it, so that a drift of the machine cancels out.
+        let (before_ns, _) = mix.measure(bprec, load, false)?;
+        let (with_ns, prediction) = mix.measure(bprec, load, true)?;
+        let (after_ns, _) = mix.measure(bprec, load, false)?;
+        let prediction = prediction.context("the agent ran, so there is a prediction")?;
+        let measured_ns = with_ns as f64 - (before_ns + after_ns) as f64 / 2.0;
+        let is_inside = (prediction.saved_ns - measured_ns).abs() <= prediction.margin_ns;
+        inside += usize::from(is_inside);
+        let ms = |ns: f64| format!("{:.1}", ns / 1e6);
+        let cells = [
+            mix.agent.to_owned(),
+            mix.loops.to_string(),
+            mix.victims.clone(),
+            mix.operations.to_string(),
+            mix.beside.map(|loops| loops.to_string()).unwrap_or_default(),
+            ms(measured_ns),
+            ms(prediction.saved_ns),
+            ms(prediction.margin_ns),
+            if is_inside { "yes" } else { "no" }.to_owned(),
+        ];
+        println!("| {} |", cells.join(" | "));
+    }
+    println!("| inside: {inside} of {mixes} | | | | | | | | |");
+    Ok(())
+}
+
+impl Mix {
+    /// Records the victims; returns their CPU time in ns and, with the agent, the prediction without it.
+    fn measure(&self, bprec: &str, load: &str, has_agent: bool) -> Result<(u64, Option<Prediction>)> {
+        let beside = self.beside.map(|loops| Agent::start(load, "tracepoint", loops)).transpose()?;
+        let agent = has_agent.then(|| Agent::start(load, self.agent, self.loops)).transpose()?;
+        let directory = target_directory();
+        std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+        let path = directory.join(format!("without-{}.data", std::process::id()));
+        // All runs are recorded, so that the cost of recording cancels out.
+        let mut record = Command::new(bprec);
+        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
+        let operations = self.operations.to_string();
+        record.args(["--", load, "victims", "--count", &operations, "--of", &self.victims]);
+        let victims_ns = field(&command::output(&mut record)?, "done", "cpu_ns")?;
+        let prediction = agent.as_ref().map(|agent| predict(bprec, &path, agent.pid())).transpose()?;
+        for agent in [agent, beside].into_iter().flatten() {
+            agent.stop()?;
+        }
+        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        Ok((victims_ns, prediction))
+    }
+}
+
+/// Predicts the CPU time of the victims without the agent of process `pid`.
+fn predict(bprec: &str, path: &Path, pid: u32) -> Result<Prediction> {
+    let mut report = Command::new(bprec);
+    report.args(["report", "--json", "--without", &format!("*/{pid}"), "-i"]).arg(path);
+    let report: Value = serde_json::from_str(&command::output(&mut report)?).context("read the prediction")?;
+    let payers = report["events"][0]["payers"].as_array().context("the prediction has no payers")?;
+    let is_victim = |payer: &&Value| payer["payer"][0]["name"] == VICTIM;
+    let victim = payers.iter().find(is_victim).context("the victims do not pay for the agent")?;
+    let number = |value: &Value| value.as_f64().context("the prediction lacks a number");
+    let margin = number(&victim["tax_margin_percent"])? / 100.0;
+    Ok(Prediction {
+        saved_ns: number(&victim["saved"]["weight"])?,
+        margin_ns: margin * number(&victim["now"]["weight"])?,
+    })
+}
