@@ -9,5 +9,5 @@ whole AS (
   GROUP BY host_id, window_start, event)
 SELECT e.host_id, e.window_start, e.event, e.weight, s.weight AS charged
 FROM whole e LEFT JOIN charged s
-  ON e.host_id IS NOT DISTINCT FROM s.host_id AND e.window_start IS NOT DISTINCT FROM s.window_start AND e.event = s.event
+  ON (e.host_id IS NOT DISTINCT FROM s.host_id) AND (e.window_start IS NOT DISTINCT FROM s.window_start) AND e.event = s.event
 WHERE e.weight <> COALESCE(s.weight, 0)
