@@ -33,9 +33,8 @@ pub(crate) fn prog_key(program: &Program) -> String {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }
-    let mut first = [0; 8];
-    first.copy_from_slice(&hash.finalize()[..8]);
-    format!("{:016x}", u64::from_be_bytes(first))
+    let key = hash.finalize()[..8].iter().fold(0, |key, byte| key << 8 | u64::from(*byte));
+    format!("{key:016x}")
 }
 
 /// Returns the hook of an attach point, `kind:target`; `None` if the kernel names no target of the perf event.

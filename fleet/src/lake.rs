@@ -411,8 +411,7 @@ impl Lake {
 
 /// Returns the id of a batch, a hash of the ids of its recordings.
 pub(crate) fn batch_id<'i>(recording_ids: impl Iterator<Item = &'i str>) -> String {
-    let mut ids: Vec<&str> = recording_ids.collect();
-    ids.sort_unstable();
+    let ids: BTreeSet<&str> = recording_ids.collect();
     let mut hash = Sha256::new();
     ids.iter().for_each(|id| hash.update(id));
     hex(&hash.finalize()[..16])
@@ -420,8 +419,10 @@ pub(crate) fn batch_id<'i>(recording_ids: impl Iterator<Item = &'i str>) -> Stri
 
 /// Keeps one row per program of a host: the row of the last recording.
 fn drop_known(progs: &mut Vec<ProgRow>) {
-    let key =
-        |row: &ProgRow| (row.host_id.clone(), row.prog_id, row.load_time_ns, row.prog_key.clone(), row.tag.clone());
+    let key = |row: &ProgRow| {
+        let host = (row.host_id.clone(), row.boot_id.clone());
+        (host, row.prog_id, row.load_time_ns, row.prog_key.clone(), row.tag.clone())
+    };
     let mut known = BTreeSet::new();
     progs.reverse();
     progs.retain(|row| known.insert(key(row)));

@@ -261,14 +261,12 @@ fn query(args: QueryArgs) -> Result<ExitCode> {
 
 fn report(args: &ReportArgs) -> Result<ExitCode> {
     let page = page::page(&args.lake, &args.scope.engine()?, &args.scope.scope(Vec::new(), args.limit))?;
-    if args.output == Path::new("-") {
-        let mut out = BufWriter::new(io::stdout().lock());
-        page.write(&mut out)?;
-        out.flush()?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let at = || format!("write {}", args.output.display());
-    let mut out = BufWriter::new(File::create(&args.output).with_context(at)?);
+    let out: Box<dyn Write> = match args.output == Path::new("-") {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create(&args.output).with_context(at)?),
+    };
+    let mut out = BufWriter::new(out);
     page.write(&mut out).and_then(|()| out.flush()).with_context(at)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ const VERSION_KEY: &str = "version";
 /// Facts about recordings from the command line.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GivenFacts {
-    /// Host of these recordings, instead of the host name in each recording.
+    /// Id of the host of these recordings, instead of the machine's id (or else the host name) in each recording.
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// Label of the host, such as `role=edge`; may be given several times.
@@ -83,9 +83,8 @@ pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
             hash.update(length.to_le_bytes());
         }
     }
-    let mut first = [0; 16];
-    first.copy_from_slice(&hash.finalize()[..16]);
-    Ok((u128::from_be_bytes(first), bytes))
+    let id = hash.finalize()[..16].iter().fold(0, |id, byte| id << 8 | u128::from(*byte));
+    Ok((id, bytes))
 }
 
 fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
@@ -116,13 +115,12 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     let options = Options { threads: Some(1), all: true, by: Some(By::Split(Split::Func)), ..Options::default() };
     let report = session.by_prog(&options)?;
     let at = || path.display().to_string();
-    if report.recording.unfinished && !given.unfinished {
-        bail!(
-            "{}: has no end: the recorder is still writing, or was interrupted; `bprec recover` completes the recording; `--unfinished` \
-             imports the part that exists, and the complete recording is refused later",
-            at()
-        );
-    }
+    ensure!(
+        given.unfinished || !report.recording.unfinished,
+        "{}: has no end: the recorder is still writing, or was interrupted; `bprec recover` completes the recording; `--unfinished` \
+         imports the part that exists, and the complete recording is refused later",
+        at()
+    );
     let micros = |unix_ns: u64| i64::try_from(unix_ns / 1000).map(UnixMicros);
     let start = report.recording.start_unix_ns.map(micros).transpose().with_context(at)?;
     let start = start.filter(|start| Date::of(*start) <= Date::MAX);
@@ -154,13 +152,28 @@ struct Converter<'r> {
     report: &'r Report,
     start: Option<UnixMicros>,
     host_id: Option<Text>,
-    labels: Option<Text>,
+    host_name: Option<Text>,
+    boot_id: Option<Text>,
     kernel_release: Option<Text>,
+    labels: Option<Text>,
     cpu_count: Option<i32>,
     /// Columns of programs, by position in the report.
     programs: Vec<ProgramTexts>,
     texts: HashMap<String, Text>,
     rows: Rows,
+}
+
+/// Creates a row with the columns of the host, which all tables have.
+macro_rules! row {
+    ($converter:expr => $row:ident { $($columns:tt)* }) => {
+        $row {
+            host_id: $converter.host_id.clone(),
+            host_name: $converter.host_name.clone(),
+            boot_id: $converter.boot_id.clone(),
+            kernel_release: $converter.kernel_release.clone(),
+            $($columns)*
+        }
+    };
 }
 
 /// Columns of a program, shared by its rows.
@@ -178,13 +191,16 @@ struct ProgramTexts {
 impl<'r> Converter<'r> {
     fn new(report: &'r Report, given: &GivenFacts, start: Option<UnixMicros>) -> Converter<'r> {
         let recording = &report.recording;
-        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        let text = |text: Option<&String>| text.map(|text| Text::from(text.as_str()));
         let labels: BTreeMap<&String, &String> = given.labels.iter().map(|(key, value)| (key, value)).collect();
         Converter {
             labels: (!labels.is_empty()).then(|| serde_json::json!(labels).to_string().into()),
             start,
-            host_id: text(&given.host).or_else(|| text(&recording.hostname)),
-            kernel_release: text(&recording.os_release),
+            // A name is not hashed: rows of recordings without an id have it in lakes of all ages.
+            host_id: text(given.host.as_ref().or(recording.machine_id.as_ref()).or(recording.hostname.as_ref())),
+            host_name: text(recording.hostname.as_ref()),
+            boot_id: text(recording.boot_id.as_ref()),
+            kernel_release: text(recording.os_release.as_ref()),
             cpu_count: recording.cpus.and_then(|cpus| i32::try_from(cpus).ok()),
             programs: report.programs.iter().map(ProgramTexts::of).collect(),
             texts: HashMap::new(),
@@ -208,12 +224,9 @@ impl<'r> Converter<'r> {
         let text = |text: &Option<String>| text.as_deref().map(Text::from);
         let cpu_time = || recording.elapsed_ns?.checked_mul(recording.cpus?.into());
         let problems = (!self.report.problems.is_empty()).then(|| self.report.problems.join("; "));
-        self.rows.recordings.push(RecordingRow {
+        self.rows.recordings.push(row!(self => RecordingRow {
             schema_version: SCHEMA_VERSION,
             recording_id: id.into(),
-            host_id: self.host_id.clone(),
-            host_name: text(&recording.hostname),
-            kernel_release: self.kernel_release.clone(),
             arch: text(&recording.arch),
             cpu_model: text(&recording.cpu_model),
             cpu_count: self.cpu_count,
@@ -229,7 +242,7 @@ impl<'r> Converter<'r> {
             source_bytes: signed(bytes)?,
             writer: concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).into(),
             ingested_at: Some(UnixMicros::now()),
-        });
+        }));
         Ok(())
     }
 
@@ -239,9 +252,7 @@ impl<'r> Converter<'r> {
             self.programs[position].clone();
         let is_sha256 = self.kernel_release.as_deref().and_then(has_sha256_tags);
         let owner = program.owners.first();
-        self.rows.progs.push(ProgRow {
-            host_id: self.host_id.clone(),
-            kernel_release: self.kernel_release.clone(),
+        self.rows.progs.push(row!(self => ProgRow {
             prog_id: id,
             load_time_ns,
             prog_key: key.clone(),
@@ -254,11 +265,9 @@ impl<'r> Converter<'r> {
             owner_comm: owner.map(|owner| owner.comm.as_str().into()),
             owner_uid: owner.and_then(|owner| i32::try_from(owner.uid).ok()),
             counts_others: program.counts_others,
-        });
+        }));
         let Some(runs) = program.runs.value() else { return Ok(()) };
-        self.rows.run_stats.push(RunStatsRow {
-            host_id: self.host_id.clone(),
-            kernel_release: self.kernel_release.clone(),
+        self.rows.run_stats.push(row!(self => RunStatsRow {
             cpu_count: self.cpu_count,
             prog_id: id,
             load_time_ns,
@@ -278,21 +287,18 @@ impl<'r> Converter<'r> {
             time_margin_ns: runs.estimate.and_then(|estimate| estimate.time_margin_ns).map(signed).transpose()?,
             hour_of_week: self.start.map(UnixMicros::hour_of_week),
             labels: self.labels.clone(),
-        });
+        }));
         Ok(())
     }
 
     fn event(&mut self, event: &EventReport) -> Result<()> {
         let name = self.shared(&event.name);
-        let unit: Text = match event.unit {
+        let unit = self.shared(match event.unit {
             Unit::Nanoseconds => "ns",
             Unit::Events => "events",
-        }
-        .into();
+        });
         let known = |value: Option<&u64>| value.map(|value| signed(*value)).transpose();
-        self.rows.events.push(EventRow {
-            host_id: self.host_id.clone(),
-            kernel_release: self.kernel_release.clone(),
+        self.rows.events.push(row!(self => EventRow {
             cpu_count: self.cpu_count,
             window_start: self.start,
             event: name.clone(),
@@ -305,7 +311,7 @@ impl<'r> Converter<'r> {
             machine_weight: known(event.machine.value())?,
             lost: known(event.lost.value())?,
             labels: self.labels.clone(),
-        });
+        }));
         // Each sample that is charged to a program is in one function.
         for row in &event.rows {
             for part in row.parts.iter().flatten() {
@@ -337,9 +343,7 @@ impl<'r> Converter<'r> {
         let known = program.map(|position| &self.programs[position]);
         let columns = line.columns.as_ref();
         let weight = |share: Option<&bprec_report::model::Share>| share.map(|it| signed(it.count.weight)).transpose();
-        let row = SampleRow {
-            host_id: self.host_id.clone(),
-            kernel_release: self.kernel_release.clone(),
+        self.rows.samples.push(row!(self => SampleRow {
             prog_id: known.and_then(|it| it.id),
             load_time_ns: known.and_then(|it| it.load_time_ns),
             prog_key: known.map(|it| it.key.clone()),
@@ -359,8 +363,7 @@ impl<'r> Converter<'r> {
             helper_weight: weight(columns.and_then(|columns| columns.helper.value()))?,
             entry_weight: weight(columns.and_then(|columns| columns.entry.value()))?,
             labels: self.labels.clone(),
-        };
-        self.rows.samples.push(row);
+        }));
         Ok(())
     }
 
@@ -375,9 +378,7 @@ impl<'r> Converter<'r> {
                 let Some(event) = &reading.event else { continue };
                 let (event, scope) = (self.shared(event), self.shared(target.kind));
                 let runs = |count: u64| is_program.then(|| signed(count)).transpose();
-                let row = CounterRow {
-                    host_id: self.host_id.clone(),
-                    kernel_release: self.kernel_release.clone(),
+                let row = row!(self => CounterRow {
                     window_start: self.start,
                     source: self.shared(row.source.name()),
                     scope,
@@ -397,7 +398,7 @@ impl<'r> Converter<'r> {
                     runs: runs(totals.values.runs)?,
                     measured_runs: runs(totals.values.measured)?,
                     labels: self.labels.clone(),
-                };
+                });
                 self.rows.counters.push(row);
             }
         }

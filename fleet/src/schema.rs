@@ -154,6 +154,7 @@ table! {
         source_bytes: i64,
         writer: Text,
         ingested_at: Option<UnixMicros>,
+        boot_id: Option<Text>,
     }
 }
 
@@ -174,6 +175,8 @@ table! {
         owner_comm: Option<Text>,
         owner_uid: Option<i32>,
         counts_others: bool,
+        host_name: Option<Text>,
+        boot_id: Option<Text>,
     }
 }
 
@@ -201,6 +204,8 @@ table! {
         time_margin_ns: Option<i64>,
         hour_of_week: Option<i32>,
         labels: Option<Text>,
+        host_name: Option<Text>,
+        boot_id: Option<Text>,
     }
 }
 
@@ -221,6 +226,8 @@ table! {
         machine_weight: Option<i64>,
         lost: Option<i64>,
         labels: Option<Text>,
+        host_name: Option<Text>,
+        boot_id: Option<Text>,
     }
 }
 
@@ -248,6 +255,8 @@ table! {
         helper_weight: Option<i64>,
         entry_weight: Option<i64>,
         labels: Option<Text>,
+        host_name: Option<Text>,
+        boot_id: Option<Text>,
     }
 }
 
@@ -272,6 +281,8 @@ table! {
         runs: Option<i64>,
         measured_runs: Option<i64>,
         labels: Option<Text>,
+        host_name: Option<Text>,
+        boot_id: Option<Text>,
     }
 }
 

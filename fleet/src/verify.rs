@@ -1,5 +1,6 @@
 //! Verification: every file of a lake is as it was committed, and the rows are consistent.
 
+use crate::answer::Value;
 use crate::engine::{DataFusionEngine, Engine};
 use crate::lake::Lake;
 use crate::print::cell;
@@ -16,30 +17,24 @@ pub(crate) struct Findings {
     pub(crate) rows: u64,
     /// Faults that make sums wrong.
     pub(crate) faults: Vec<String>,
-    /// Files that no query reads.
+    /// Files that no query reads, and machines that are counted as one host.
     pub(crate) remarks: Vec<String>,
 }
 
 /// Faults, each with a query for the rows that have it.
-const CHECKS: [(&str, &str); 3] = [
-    (
-        "a recording is in the lake more than once",
-        "SELECT recording_id, COUNT(*) AS times FROM recording GROUP BY recording_id HAVING COUNT(*) > 1",
-    ),
-    (
-        "a host starts several recordings in the same microsecond",
-        "SELECT host_id, start_time, COUNT(*) AS times FROM recording \
-         WHERE host_id IS NOT NULL AND start_time IS NOT NULL GROUP BY host_id, start_time HAVING COUNT(*) > 1",
-    ),
+const FAULTS: [(&str, &str); 3] = [
+    ("a recording is in the lake more than once", include_str!("../sql/verify_recordings.sql")),
+    ("a host starts several recordings in the same microsecond", include_str!("../sql/verify_starts.sql")),
     (
         "the sum of samples in `sample` differs from the samples charged to BPF in `event`",
-        "SELECT e.host_id, e.window_start, e.event, e.weight, s.weight AS charged FROM \
-         (SELECT host_id, window_start, event, SUM(CAST(bpf_weight AS DECIMAL(20,0))) AS weight FROM event GROUP BY host_id, window_start, event) e \
-         LEFT JOIN (SELECT host_id, window_start, event, SUM(CAST(weight AS DECIMAL(20,0))) AS weight FROM sample GROUP BY host_id, window_start, event) s \
-         ON (e.host_id IS NOT DISTINCT FROM s.host_id) AND (e.window_start IS NOT DISTINCT FROM s.window_start) AND (e.event = s.event) \
-         WHERE e.weight <> COALESCE(s.weight, 0)",
+        include_str!("../sql/verify_samples.sql"),
     ),
 ];
+/// Remark, with a query for the rows that it is about. No fault, because a clock that was set gives such rows, too.
+const ONE_HOST: (&str, &str) = (
+    "two boots of a host overlap in time: several machines have its machine id or name, or its clock was set",
+    include_str!("../sql/verify_boots.sql"),
+);
 
 /// Reads a lake completely and returns its faults.
 ///
@@ -64,15 +59,14 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
         return Ok(findings);
     }
     let engine = DataFusionEngine::open(&lake)?;
-    for (what, sql) in CHECKS {
-        match engine.ask(sql) {
-            Ok(answer) => findings.faults.extend(answer.rows.iter().map(|row| {
-                let values: Vec<String> =
-                    answer.columns.iter().zip(row).map(|(name, value)| format!("{name} {}", cell(value))).collect();
-                format!("{what}: {}", values.join(", "))
-            })),
-            Err(error) => findings.faults.push(format!("{error:#}")),
-        }
-    }
+    let found = |(what, sql): (&str, &str)| -> Result<Vec<String>> {
+        let answer = engine.ask(sql)?;
+        let value = |(name, value): (&String, &Value)| format!("{name} {}", cell(value));
+        let values = |row: &Vec<Value>| answer.columns.iter().zip(row).map(value).collect::<Vec<_>>().join(", ");
+        Ok(answer.rows.iter().map(|row| format!("{what}: {}", values(row))).collect())
+    };
+    let failed = |error: anyhow::Error| vec![format!("{error:#}")];
+    findings.faults.extend(FAULTS.into_iter().flat_map(|check| found(check).unwrap_or_else(failed)));
+    findings.remarks.extend(found(ONE_HOST).unwrap_or_else(failed));
     Ok(findings)
 }

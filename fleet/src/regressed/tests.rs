@@ -86,6 +86,7 @@ fn lake_of(fleet: &Fleet, days: Range<u32>) -> tempfile::TempDir {
                 source_bytes: 0,
                 writer: "generated".into(),
                 ingested_at: None,
+                boot_id: None,
             });
             for (program, name) in (0..).zip(&names) {
                 let ran = fleet.ran(program, host, day);
@@ -111,6 +112,8 @@ fn lake_of(fleet: &Fleet, days: Range<u32>) -> tempfile::TempDir {
                     time_margin_ns: None,
                     hour_of_week: Some(start.hour_of_week()),
                     labels: None,
+                    host_name: Some(host_id.clone()),
+                    boot_id: None,
                 });
             }
         }

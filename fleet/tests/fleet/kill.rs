@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+/// Number of kills, unless `BPREC_KILLS` says otherwise.
+const KILLS: usize = 40;
+
 /// Sums by table, then by day and host.
 type Sums = BTreeMap<String, BTreeMap<String, i64>>;
 
@@ -195,6 +198,7 @@ fn every_read_is_a_committed_state_while_writers_are_killed() {
             add(&mut reads.lock().unwrap(), generation, sums);
         }
     };
+    let wanted = std::env::var("BPREC_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let write = |reader: &ScopedJoinHandle<'_, ()>| {
         let (mut kills, mut seed) = (BTreeMap::from([("import", 0), ("compact", 0), ("expire", 0)]), 1_u64);
         let mut random = |below: u64| {
@@ -219,7 +223,7 @@ fn every_read_is_a_committed_state_while_writers_are_killed() {
             assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
             // A busy machine reads less often, so writers go on until several states were read.
             let states = different(&reads.lock().unwrap()).len();
-            if kills.values().sum::<usize>() >= 40 && kills.values().all(|kills| *kills >= 5) && states >= 5 {
+            if kills.values().sum::<usize>() >= wanted && kills.values().all(|kills| *kills >= 5) && states >= 5 {
                 break;
             }
             assert!(!reader.is_finished() && round < 4000, "too few kills or states: {kills:?}, {states} states");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod damage;
+mod hosts;
 mod import;
 mod kill;
 mod page;

@@ -140,7 +140,7 @@ fn redacted_recordings_have_the_same_sums_and_no_names() {
         assert_eq!(redacted.sql(query), expected, "{query}");
     }
     let names = |lake: &Lake| {
-        lake.sql("SELECT host_name, owner_comm FROM recording JOIN prog ON recording.host_id = prog.host_id")
+        lake.sql("SELECT recording.host_name, owner_comm FROM recording JOIN prog ON recording.host_id = prog.host_id")
             .iter()
             .filter(|row| row["host_name"] == "vm" || row["owner_comm"] == "bprec-load")
             .count()

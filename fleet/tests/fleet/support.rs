@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(crate) const TABLES: [&str; 6] = ["recording", "prog", "run_stats", "event", "sample", "counter"];
 
 /// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
-const DAY_NS: u64 = 1_772_323_200_000_000_000;
+pub(crate) const DAY_NS: u64 = 1_772_323_200_000_000_000;
 const NS_PER_DAY: u64 = 86_400_000_000_000;
 
 pub(crate) fn repository() -> PathBuf {
