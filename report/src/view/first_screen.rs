@@ -383,6 +383,9 @@ impl ScreenSource<'_> {
             }
             Known::Unknown(_) | Known::Impossible(_) => push(true, "lost samples were not counted".to_owned()),
         }
+        if let Some(late) = event.late_ticks {
+            push(true, format!("only {:.0} % of the timer's ticks arrived", late.arrived_percent));
+        }
         if let Some(margin) = overview.margin_percent {
             push(false, format!("share of BPF ± {} %", fixed(margin, 2)));
         }
