@@ -22,7 +22,7 @@ pub enum Here {
     Same,
     /// bprec always behaves as the option asks.
     Always,
-    /// Another option of bprec replaces it, or the letter has another meaning.
+    /// Another option of bprec replaces perf's option, or the letter has another meaning in bprec.
     Other,
     /// bprec has no equivalent.
     No,

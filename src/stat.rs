@@ -201,7 +201,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     })
 }
 
-/// Refuses targets that programs do not have, and targets and events that need `--bpf-counters`.
+/// With -b, refuses the targets of events. Otherwise, refuses targets and events that need `--bpf-counters`.
 fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     let (target, has_programs) = (&args.measure, !args.bpf_prog.is_empty());
     let given = [
@@ -234,7 +234,7 @@ fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Settings that the options give, as text.
+/// Settings of the recorder and the form of the output, as text.
 #[cfg(test)]
 pub(crate) fn settings(args: Args) -> anyhow::Result<String> {
     let form = (args.separator.clone(), args.json, args.csv, args.markdown, args.output.clone());
