@@ -217,7 +217,7 @@ fn is_value(option: &OsStr, arg: &OsStr) -> bool {
 }
 
 /// Position of the last option before the command of `record`, if the first word of that command is the value of the option. `None` if there is no
-/// such option, and for other subcommands.
+/// such option, and for other subcommands. Fails if the word can be both a value and a command.
 #[cfg(all(feature = "record", target_os = "linux"))]
 fn option_before_value(args: &[OsString], cli: &Cli) -> Result<Option<usize>, clap::Error> {
     let Command::Record(record) = &cli.command else { return Ok(None) };
@@ -249,8 +249,8 @@ fn without_repetition(refused: clap::Error) -> clap::Error {
     }
 }
 
-/// Option that clap refused, as typed, with its row in docs/perf.md. `None` if clap refused another thing than an unknown option, if the table does
-/// not have the option, or if bprec has the option with the same meaning.
+/// Option that clap refused, as typed, with its row in docs/perf.md. `None` if the error is not about an unknown option, if the table does not have
+/// the option, or if bprec has the option with the same meaning.
 fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, PerfOption)> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) =
         (refused.kind(), refused.get(ContextKind::InvalidArg))

@@ -33,7 +33,7 @@ pub(crate) struct Output(State);
 
 enum State {
     Direct(Stdout),
-    /// Process of the pager; true once bprec has written text to it.
+    /// Process of the pager; the flag is true once bprec has written text to the pager.
     Paged(Child, bool),
     /// The output has ended, or the user has quit the pager.
     Left,

@@ -11,7 +11,7 @@ pub struct PerfOption {
     pub long: Option<&'static str>,
     /// Support in bprec's command of the same name.
     pub here: Here,
-    /// Explanation, or the option of bprec that replaces it.
+    /// Explanation, or the option of bprec that replaces perf's option.
     pub remark: &'static str,
 }
 

@@ -135,7 +135,8 @@ pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Prints a message of the recorder on standard error. `--quiet` hides notices and progress. Progress needs a terminal, and details `--verbose`.
+/// Prints a message of the recorder on standard error. `--quiet` hides notices and progress. Progress also needs a
+/// terminal. Details need `--verbose`.
 pub(crate) fn notify(level: Level, message: &str) {
     let is_shown = match level {
         Level::Warning => true,

@@ -93,7 +93,7 @@ fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            bail!("a recorder is still writing {}: --in-place would damage the file", path.display())
+            bail!("a recorder, or another recover, is still writing {}: --in-place would damage it", path.display())
         }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),

@@ -70,8 +70,8 @@ pub(crate) struct Args {
     )]
     payers: Vec<Payer>,
 
-    /// Show what each owner of programs costs the machine: its programs in tasks of others, its own tasks, and the work that its programs cause
-    /// elsewhere. With an owner (* and ? match), also its programs (docs/bill.md).
+    /// Show what each owner of programs costs the machine: its own tasks, its programs in other tasks, and the work that its programs cause
+    /// elsewhere. With OWNER (with * and ?), also shows the programs of the owner (docs/bill.md).
     #[arg(
         long,
         value_name = "OWNER",
@@ -82,8 +82,8 @@ pub(crate) struct Args {
     )]
     bill: Option<Option<String>>,
 
-    /// Predict the CPU time of the machine and of each payer without programs (a name with * and ?, an id or a tag), or without an owner of programs
-    /// as for --bill, its tasks included. --payers=KEYS chooses the payers (docs/bill.md).
+    /// Predict the CPU time of the machine and of each payer without these programs (a name with * and ?, an id or a tag), or without the programs
+    /// and tasks of an owner (as for --bill). --payers=KEYS chooses the payers (docs/bill.md).
     #[arg(
         long,
         value_name = "PROG|OWNER",
@@ -136,12 +136,12 @@ pub(crate) struct Args {
     #[arg(long, requires = "tui", help_heading = OUTPUT, hide = !HAS_SCREENS)]
     no_demangle: bool,
 
-    /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
-    /// that fit: +spark draws the samples of each program over time.
+    /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds the columns of LIST to
+    /// those that fit: +spark draws the samples of each program over time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
-    /// Show all columns. By default, shows those that fit into the terminal; for a file or pipe, into $COLUMNS or 160 characters.
+    /// Show all columns. By default, shows the columns that fit into the terminal; for a file or pipe, into $COLUMNS or 160 characters.
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 

@@ -24,7 +24,7 @@ use crate::{Outcome, say};
 /// to standard error. To count events without BPF, use perf stat.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Count these BPF programs: names (with * and ?), ids, tags, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
+    /// Count these BPF programs: names (with * and ?), ids, tags, or all; PROG:FUNC counts one function. Can be repeated. -a has no effect.
     #[arg(short, long = "bpf-prog", visible_alias = "prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<FunctionFilter>,
 
@@ -37,8 +37,8 @@ pub(crate) struct Args {
         conflicts_with_all = ["all_cpus", "cpu", "pid", "tid"], help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
-    /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
-    /// runs: {cycles,instructions}; otherwise cpu-clock,cycles,instructions.
+    /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs:
+    /// {cycles,instructions} in their runs; otherwise: cpu-clock,cycles,instructions.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 

@@ -31,7 +31,7 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print details; commands that read also print their sandbox.
+    /// Print details. Commands that read recordings also print the state of their sandbox.
     #[arg(short, long, global = true)]
     verbose: bool,
 
@@ -50,7 +50,7 @@ pub(crate) struct GlobalArgs {
     color: ColorChoice,
 }
 
-/// Global options of this process. A static, because the recorder calls a function pointer for its messages, which cannot hold the options.
+/// Global options of this process. A static, because the recorder passes its messages to a function pointer: a closure cannot hold the options.
 static GLOBAL: OnceLock<GlobalArgs> = OnceLock::new();
 
 impl GlobalArgs {

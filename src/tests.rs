@@ -118,7 +118,7 @@ const OTHERS_OF_RECORD: [&str; 3] = ["--output=-", "--delay=3", "--counters=stat
 /// Pairs of options for the same setting, which command lines for perf may have; the first option has no effect.
 const TWICE_IN_RECORD: [(&str, &str); 1] = [("-g", "--call-graph=dwarf,64")];
 
-/// Checks each pair of `options`: it is refused, or both options have an effect on the settings. The pairs in `twice` are allowed.
+/// Checks that each pair of `options` is refused, or that both options have an effect on the settings. Does not check the pairs in `twice`.
 fn check_pairs(options: &[&'static str], twice: &[(&str, &str)], settings: impl Fn(&str) -> Result<String, String>) {
     let mut idle = Vec::new();
     for (at, first) in options.iter().enumerate() {

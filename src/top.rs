@@ -33,7 +33,7 @@ use live::Live;
 
 /// Show what BPF programs cost while they run.
 ///
-/// Samples all CPUs and reads the kernel's run statistics; attaches to no program unless --exact is given.
+/// Samples all CPUs and reads the kernel's run statistics; attaches to programs only with --exact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Length of an interval: seconds, or 500ms.

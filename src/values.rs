@@ -104,7 +104,7 @@ pub(crate) fn display_interval(text: &str) -> Result<Duration, &'static str> {
     Some(seconds(text)?).filter(is_allowed).ok_or("expected 0.1 to 86400 seconds")
 }
 
-/// Parses the time for which `top` keeps samples: 1 s to a day. A file must hold whole intervals.
+/// Parses the time for which `top` keeps samples: 1 s to a day. A shorter file might hold no whole interval.
 pub(crate) fn kept_time(text: &str) -> Result<Duration, &'static str> {
     let is_allowed = |time: &Duration| (1.0..=86_400.0).contains(&time.as_secs_f64());
     Some(seconds(text)?).filter(is_allowed).ok_or("expected 1 to 86400 seconds")

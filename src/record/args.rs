@@ -128,7 +128,7 @@ pub(crate) struct Args {
 
     /// Record the names of sampled user functions [default: on].
     ///
-    /// bprec looks them up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
+    /// bprec looks the names up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
     /// record addresses only.
     #[arg(long, value_name = "on|off", default_value = "on", hide_default_value = true, value_parser = ["on", "off"], help_heading = SAMPLING,
         hide_possible_values = true, hide_short_help = true)]
@@ -140,16 +140,16 @@ pub(crate) struct Args {
 
     /// Keep only the newest samples; write them on SIGUSR2 and at the end.
     ///
-    /// Ring buffers of size -m hold the samples. bprec writes the samples to a new file, NAME.TIME, on SIGUSR2, at the times of
-    /// --switch-output, and at the end.
+    /// Ring buffers of size -m hold the samples. bprec writes the samples to a new file, NAME.TIME, on SIGUSR2, under the
+    /// conditions of --switch-output, and at the end.
     #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING,
         hide_short_help = true)]
     pub(super) overwrite: bool,
 
     /// Count samples by call chain in the kernel: small files, for always-on use.
     ///
-    /// A BPF program counts samples by thread, CPU and call chain; bprec writes weighted samples at each interval (-I). Kprobe,
-    /// tracepoint and perf_event programs are not sampled; the report says how much cost that can hide.
+    /// A BPF program counts samples by thread, CPU and call chain; bprec writes weighted samples at each interval (-I). The
+    /// program gets no samples of kprobe, tracepoint and perf_event programs; the report says how much cost that can hide.
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
@@ -166,8 +166,8 @@ pub(crate) struct Args {
     /// Also take samples with a BPF program, in addition to those of -e.
     ///
     /// The program has its own event. FIELDS: ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, or
-    /// changes to the default as in +addr,-comm [default: all but addr and regs; ustack with -g]. Kprobe, tracepoint and
-    /// perf_event programs are not sampled; the report says how many samples that hides.
+    /// changes to the default as in +addr,-comm [default: all but addr and regs; ustack with -g]. The program gets no
+    /// samples of kprobe, tracepoint and perf_event programs; the report says how many samples that hides.
     #[arg(long = "bpf-sampler", value_name = "FIELDS", num_args = 0..=1, require_equals = true, default_missing_value = "",
         help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler: Option<String>,
@@ -178,7 +178,7 @@ pub(crate) struct Args {
 
     /// Run the perf_event programs of this BPF object, each on its own event.
     ///
-    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that they write with
+    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that the programs write with
     /// bpf_perf_event_output.
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
@@ -241,13 +241,13 @@ pub(crate) struct Args {
 
     /// Keep the newest N files of --switch-output, delete older ones.
     ///
-    /// Files of earlier recordings to the same name count, too. While the disk is full, the oldest is deleted as well, with a message.
+    /// Files of earlier recordings to the same name count, too. While the disk is full, bprec also deletes the oldest file, with a message.
     #[arg(long, alias = "switch-max-files", value_name = "N", value_parser = files, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) max_files: Option<NonZeroUsize>,
 
     /// Sync the file to disk every SECONDS; off: only at the end [default: 1].
     ///
-    /// A separate thread does this; synced data survives a power failure. bprec always syncs at the end.
+    /// A separate thread syncs the file; synced data survives a power failure. bprec always syncs at the end.
     #[arg(long, value_name = "SECONDS|off", value_parser = sync, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) sync: Option<Sync>,
 

@@ -310,7 +310,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
             return Ok((directory, lock));
         }
     }
-    bail!("{}: another process keeps removing this directory", failed())
+    bail!("{}: another process removes each new directory at once", failed())
 }
 
 /// Locks a directory; `None` if another process holds the lock, or if the directory cannot be opened.

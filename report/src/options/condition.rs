@@ -22,7 +22,7 @@ pub(crate) enum Selector {
     Name(String),
     /// Programs whose type matches the glob pattern.
     Type(String),
-    /// Programs with an owner (a process that holds the program) whose name matches the glob pattern.
+    /// Programs that have an owner with a matching name. Owners are the processes that hold the program.
     Owner(String),
     /// The sum of all programs.
     Total,
@@ -35,7 +35,7 @@ pub(crate) enum Metric {
     Share,
     /// Weight of the event charged to the program, per second and CPU: ns for clocks, otherwise events.
     Cost,
-    /// Runs per second.
+    /// Runs per second, on all CPUs.
     RunsPerSecond,
     /// Time per run, ns: mean over the intervals, without the highest third; with too few intervals, mean over all runs.
     TimePerRun,
