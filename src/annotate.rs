@@ -21,8 +21,8 @@ use crate::{Outcome, say};
 /// others as bytes). Needs only the recording: no source, no compiler, no kernel. See docs/annotate.md.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Shows programs without samples only if none of
-    /// them has samples. With --prog, a recording.
+    /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Shows programs without samples only if no
+    /// selected program has samples. With --prog, this argument is a recording.
     #[arg(value_name = "PROG[:FUNC]", required_unless_present = "prog")]
     program: Option<OsString>,
 
@@ -78,7 +78,7 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<Outcome> {
     let options = AnnotateOptions { query, functions: args.prog, percent_limit: args.percent_limit };
     let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;
     if annotation.programs.iter().all(|program| program.functions.is_empty()) {
-        say("bprec: no function of the program matches; bprec report --by func lists them");
+        say("bprec: no function of the program matches; bprec report --by func lists the functions");
         return Ok(Outcome::NothingMatched);
     }
     args.form.show(&annotation, columns(&io::stdout()), out)?;

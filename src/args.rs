@@ -16,8 +16,8 @@ pub(crate) const OUTPUT: &str = "Output";
 /// Heading of options that control start, end, messages and privileges of a command.
 pub(crate) const RUNNING: &str = "Running";
 
-/// Refuses options that have no effect beside the others. A rule is (true if it applies, message); fails with the message of the first rule that
-/// applies.
+/// Refuses combinations in which an option has no effect. Each rule is (true if the options form the combination, message). Fails with the message of
+/// the first such rule.
 pub(crate) fn refuse_idle(rules: &[(bool, &str)]) -> anyhow::Result<()> {
     match rules.iter().find(|(is_idle, _)| *is_idle) {
         Some((_, problem)) => bail!("{problem}"),
@@ -25,7 +25,7 @@ pub(crate) fn refuse_idle(rules: &[(bool, &str)]) -> anyhow::Result<()> {
     }
 }
 
-/// The recording that a command reads: the value of `-i`, or the only argument.
+/// The recording that a command reads: the value of `-i`, or the only argument, or perf.data.
 #[derive(clap::Args)]
 pub(crate) struct InputArgs {
     /// Recording to read; `-` is standard input. Can be gzip-compressed [default: perf.data].
@@ -73,7 +73,7 @@ impl FilesArgs {
         if given.is_empty() { vec![PathBuf::from("perf.data")] } else { given.clone() }
     }
 
-    /// Adds a file before the others.
+    /// Adds a file before the other arguments. Fails if `-i` is given.
     pub(crate) fn add_first(&mut self, file: PathBuf) -> anyhow::Result<()> {
         if !self.input.is_empty() {
             bail!("the argument '{}' cannot be used with '--input <FILE>'", file.display());
@@ -88,7 +88,7 @@ impl FilesArgs {
     }
 }
 
-/// Selection of programs.
+/// Option `--prog`.
 #[derive(clap::Args)]
 pub(crate) struct ProgArgs {
     /// Select programs: a name (with * and ?), an id or a tag.
@@ -96,7 +96,7 @@ pub(crate) struct ProgArgs {
     pub(crate) prog: Vec<ProgFilter>,
 }
 
-/// Selection of the programs in a table.
+/// Options that select and limit the programs in a table.
 #[derive(clap::Args)]
 pub(crate) struct ProgramArgs {
     #[command(flatten)]
@@ -106,7 +106,7 @@ pub(crate) struct ProgramArgs {
     #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
     pub(crate) limit: Option<usize>,
 
-    /// Also show programs without samples and runs.
+    /// Also show programs that have neither samples nor runs.
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) all: bool,
 }
@@ -123,7 +123,7 @@ impl From<ProgramArgs> for DiffOptions {
     }
 }
 
-/// Selection of samples.
+/// Options that select samples by time, CPU and task name.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
     /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
@@ -148,7 +148,7 @@ pub(crate) struct PartArgs {
 }
 
 impl PartArgs {
-    /// Replaces the time range by that of --since and --until, if given.
+    /// Replaces the range of `--time` by `time`, the range of `--since` and `--until`. `None` keeps `--time`.
     pub(crate) fn within(self, time: Option<TimeRange>) -> PartArgs {
         PartArgs { time: time.or(self.time), ..self }
     }

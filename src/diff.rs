@@ -19,7 +19,7 @@ use crate::{Outcome, say};
 ///
 /// For each BPF program, shows the change in cost, runs, time per run and events per run, each with a confidence interval and
 /// whether chance explains it. `bprec diff BASE NEW`; several per side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if,
-/// the exit code is 1 if a number is shown to be beyond its bound (docs/diff.md).
+/// the exit code is 1 if a number is beyond its bound with its whole confidence interval (docs/diff.md).
 #[derive(clap::Args)]
 #[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
 pub(crate) struct Args {
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NEW", last = true)]
     new: Vec<PathBuf>,
 
-    /// Fail (exit code 1) if this holds, as in 'prog:tcp_* time/run +5%'. Can be repeated.
+    /// Fail (exit code 1) if this condition holds, as in 'prog:tcp_* time/run +5%'. Can be repeated.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 

@@ -75,7 +75,7 @@ fn as_json(finding: &Finding) -> Value {
 
 /// Column of the findings.
 const FOUND: usize = 36;
-/// Column of costs and remedies, and of their further lines.
+/// Columns of the first and the further lines of a cost or a remedy.
 const LIMIT: [usize; 2] = [4, 6];
 
 /// Writes a finding, and below it the cost and the remedy of each limit.
@@ -93,7 +93,7 @@ fn write(finding: &Finding, out: &mut impl Write, paint: Paint, width: usize) ->
     for limit in &finding.limits {
         line(&format!("costs: {}", limit.cost()), width)?;
         match limit.command() {
-            // Not wrapped: a command in two lines would be two commands.
+            // Not wrapped: a shell would read a command on two lines as two commands.
             Some(command) => line(&format!("change with: {command}"), UNBOUNDED)?,
             None => line(&format!("needs: {}", limit.remedy()), width)?,
         }

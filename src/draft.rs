@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempPath;
 
-/// An unnamed file (`O_TMPFILE`) in the directory of its target. On file systems without unnamed files: a temporary file, deleted unless it replaces
-/// the target.
+/// An unnamed file (`O_TMPFILE`) in the directory of its target. On file systems without unnamed files: a temporary file, deleted if it does not
+/// become the target.
 pub(crate) struct Draft {
     pub(crate) file: File,
     named: Option<TempPath>,
@@ -98,7 +98,7 @@ impl Draft {
 /// Size of the buffers that compare two files.
 const COMPARED_BYTES: usize = 256 << 10;
 
-/// Refuses names that another user has created in a directory that everyone can write to.
+/// Fails if another user has created the target, its `.old` file or one of their journals in a directory that everyone can write to, such as /tmp.
 fn refuse_planted(target: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
     for name in [target.to_owned(), target.with_added_extension("old")] {
@@ -111,13 +111,13 @@ fn refuse_planted(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if `<name>.old`, or a journal of it, exists.
+/// Fails if `<name>.old` or its journal exists.
 fn refuse_older(target: &Path) -> Result<()> {
     let old = target.with_added_extension("old");
     let names = [old.clone(), old.with_added_extension("journal")];
     match names.iter().find(|path| fs::symlink_metadata(path).is_ok()) {
         Some(there) => bail!(
-            "{} exists, so {} cannot be kept under this name. Move one of the two files, or give another name with -o",
+            "{} exists, so --in-place cannot keep the original of {} there. Move this file, or give -o FILE in place of --in-place",
             there.display(),
             target.display()
         ),
@@ -125,7 +125,7 @@ fn refuse_older(target: &Path) -> Result<()> {
     }
 }
 
-/// Renames an existing target, and its journal, to `<name>.old`.
+/// Renames an existing target to `<name>.old`, and its journal to the journal of that name.
 #[cfg(not(all(feature = "record", target_os = "linux")))]
 fn keep(target: &Path) -> Result<()> {
     refuse_planted(target)?;
@@ -144,7 +144,7 @@ fn creating(target: &Path) -> String {
     format!("create {}", target.display())
 }
 
-/// Directory of a file.
+/// Directory of a file; `.` for a name without a directory.
 pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

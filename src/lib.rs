@@ -1,8 +1,8 @@
 //! `bprec`: what each BPF program costs, who pays for it, and why.
 //!
-//! Each command converts its options into one call of `bprec-record` or `bprec-report`, and the result into an exit code: 0 is success, 1 means
-//! that nothing matched or that a condition of `diff` was met, 2 is an error. `record` and `stat` pass on the exit code of the command that they
-//! run. A closed pipe on standard output is no error.
+//! Each command converts its options into calls of `bprec-record` or `bprec-report`, and the result into an exit code. 0 is success and 2 is an
+//! error; `Outcome` lists the reasons for 1. `record` and `stat` pass on the exit code of the command that they run. A closed pipe on standard output
+//! is no error.
 
 mod annotate;
 mod args;
@@ -82,8 +82,9 @@ enum Command {
 /// Result of a command that ended without an error.
 enum Outcome {
     Done,
+    /// Exit code 1: nothing matched the options, or `doctor` found that this machine cannot record.
     NothingMatched,
-    /// A condition of a comparison was met.
+    /// Exit code 1: a condition of `diff --fail-if` failed, or was undecided with `--strict`.
     ConditionMet,
     /// Exit code of the command that `record` or `stat` ran.
     #[cfg(all(feature = "record", target_os = "linux"))]
@@ -102,7 +103,7 @@ pub fn main() -> ExitCode {
         Err(mut error) => {
             // Removes clap's advice to pass an unknown option on to the recorded command.
             error.remove(ContextKind::Suggested);
-            // Keeps only the most similar name, which clap sorts last.
+            // Keeps only the most similar name: clap sorts the names by similarity, the most similar last.
             if let Some(ContextValue::Strings(names)) = error.get(ContextKind::SuggestedSubcommand) {
                 let best = names.iter().rev().take(1).cloned().collect();
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best));
@@ -147,10 +148,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses arguments. As perf does, accepts optional values without `=`, and a compression level directly after `-z` (`-z3`); clap alone accepts only
-/// `-z=3`. Ignores options of perf that ask for what bprec does by default.
+/// Parses arguments. Like perf, accepts optional values without `=`, and a compression level directly after `-z` (`-z3`); clap alone accepts only
+/// `-z=3`. Ignores perf's options for behavior that bprec always has.
 ///
-/// Changes arguments only after clap has refused them, because `-z3` after the recorded command belongs to that command.
+/// Changes `-z3` to `-z=3` only if clap has refused the arguments: among the arguments of the recorded command, `-z3` is an option of that command.
 fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut args = with_values(args);
     loop {
@@ -183,8 +184,8 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     }
 }
 
-/// Joins an option that can have a value and the next argument, if that argument is the value and not a recording: `--payers cgroup` becomes
-/// `--payers=cgroup`.
+/// Joins an option with an optional value and the next argument if [`is_value`] accepts that argument: `--payers cgroup` becomes
+/// `--payers=cgroup`. Does not change the arguments of `record` and `stat`.
 fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     if matches!(subcommand(&args), Some("record" | "stat")) {
         return args;
@@ -202,7 +203,8 @@ fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
-/// Returns true if `arg` is the value of `option`: by the form of `arg`, or because no file has this name, so that it cannot be a recording.
+/// Returns true if `arg` is the value of `option`, false if it is a recording. `arg` is the value if it has the form of a value, or if no file has
+/// this name.
 fn is_value(option: &OsStr, arg: &OsStr) -> bool {
     let text = arg.to_string_lossy();
     match option.to_str() {
@@ -214,8 +216,8 @@ fn is_value(option: &OsStr, arg: &OsStr) -> bool {
     }
 }
 
-/// Position of an option of `record` if clap has taken the value after it as the beginning of the recorded command; `None` if there is no such
-/// option.
+/// Position of the last option before the command of `record`, if the first word of that command is the value of the option. `None` if there is no
+/// such option, and for other subcommands. Fails if the word can be both a value and a command.
 #[cfg(all(feature = "record", target_os = "linux"))]
 fn option_before_value(args: &[OsString], cli: &Cli) -> Result<Option<usize>, clap::Error> {
     let Command::Record(record) = &cli.command else { return Ok(None) };
@@ -236,7 +238,7 @@ fn subcommand(args: &[OsString]) -> Option<&str> {
     args.iter().skip(1).filter_map(|arg| arg.to_str()).find(|arg| commands.find_subcommand(arg).is_some())
 }
 
-/// Removes the option and its value from an error of the reporter, as clap's own text names both.
+/// Removes the option and its value from the reporter's part of an error, because clap's part already names both.
 fn without_repetition(refused: clap::Error) -> clap::Error {
     match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
         Some(error @ bprec_report::Error::Option { problem, .. }) => {
@@ -247,7 +249,8 @@ fn without_repetition(refused: clap::Error) -> clap::Error {
     }
 }
 
-/// The refused option as typed, with its row in the table of perf's options; `None` if perf does not have the option.
+/// Option that clap refused, as typed, with its row in docs/perf.md. `None` if the error is not about an unknown option, if the table does not have
+/// the option, or if bprec has the option with the same meaning.
 fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, PerfOption)> {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) =
         (refused.kind(), refused.get(ContextKind::InvalidArg))
@@ -255,11 +258,11 @@ fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, Perf
         return None;
     };
     let option = perf_options::perf_option(subcommand(args)?, given)?;
-    // An option that bprec has, too, was refused for another reason.
+    // bprec has the option, too: clap refused the option for another reason.
     (option.here != Here::Same).then(|| (given.clone(), option))
 }
 
-/// Error for an option that perf has and bprec does not, with the alternative.
+/// Error for an option that perf has and bprec lacks. The text names the alternative.
 fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     let command = subcommand(args).unwrap_or_default();
     let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();
@@ -298,7 +301,7 @@ fn remedy(error: &anyhow::Error) -> Option<String> {
     })
 }
 
-/// First cause of this type.
+/// First error of type `E` in the chain of an error and its causes.
 fn cause<E: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) -> Option<&E> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }

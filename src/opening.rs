@@ -38,7 +38,7 @@ pub(crate) struct RedactArgs {
 }
 
 impl RedactArgs {
-    /// Opens a file and the files beside it that belong to it. With `--redact`, parses nothing yet.
+    /// Opens a recording with all its files. With `--redact`, parses nothing yet.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
         match self.redact {
             None => with_opening_shown(path, |progress| Input::open_with(path, progress)).map(Opened::AsItIs),
@@ -66,8 +66,8 @@ pub(crate) struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Confines the command to the calls that `purpose` needs, and opens the files as one recording. Redacts it with `--redact`. Also returns the
-    /// time range of `--since` and `--until`.
+    /// Confines the command to the calls that `purpose` needs, and opens the files as one recording; with `--redact`, redacts the recording. Also
+    /// returns the time range of `--since` and `--until`, if given, and the problems that redaction found.
     pub(crate) fn open(&self, purpose: Purpose<'_>) -> bprec_report::Result<(Input, Option<TimeRange>, Redacted)> {
         let sandbox = Sandbox::enter(&self.sandbox, purpose);
         let (range, mut redactor) = (self.files.range(), self.redact.redactor());
@@ -104,7 +104,7 @@ impl Redacted {
     }
 }
 
-/// A file of a recording, opened but not parsed.
+/// An opened recording, before its redaction if `--redact` is given.
 pub(crate) enum Opened {
     AsItIs(Input),
     ToRedact(PathBuf, Redacting),
@@ -116,7 +116,7 @@ impl Opened {
         Ok(Opened::ToRedact(path, Redacting::begin(source)?))
     }
 
-    /// Returns true if reading still needs temporary files.
+    /// Returns true if a stream has to be redacted, which needs temporary files.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }

@@ -23,7 +23,7 @@ impl PagerArgs {
     }
 }
 
-/// Options of less unless $LESS is set: exit if the output fits on the screen, show colors, keep the output on the screen.
+/// Options of less if $LESS is not set: exit if the output fits on the screen, show colors, keep the output on the screen.
 const LESS_OPTIONS: &str = "FRX";
 /// Characters that make a pager command a shell command: the same as in git, but without the space.
 const SHELL_CHARACTERS: &str = "|&;<>()$`\\\"'\n*?[#~=%";
@@ -33,9 +33,9 @@ pub(crate) struct Output(State);
 
 enum State {
     Direct(Stdout),
-    /// The pager, and true once it has received text.
+    /// Process of the pager; the flag is true once bprec has written text to the pager.
     Paged(Child, bool),
-    /// The user has quit the pager.
+    /// The output has ended, or the user has quit the pager.
     Left,
 }
 
@@ -60,7 +60,7 @@ impl Output {
     pub(crate) fn print<T>(mut self, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<Option<T>> {
         let mut buffered = BufWriter::new(&mut self);
         let written = write(&mut buffered).and_then(|result| Ok(buffered.flush().map(|()| result)?));
-        // Drops unwritten bytes, which dropping the writer would write again.
+        // Drops bytes that could not be written: the destructor of the writer would try again.
         let _ = buffered.into_parts();
         if matches!(self.0, State::Left) {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // If the output is still open, `print` has returned an error; a second error is ignored.
+        // Ignores errors: if the output is still open, the command has failed or prints nothing here.
         let _ = self.end();
     }
 }
@@ -160,7 +160,8 @@ fn is_set_id() -> bool {
     false
 }
 
-/// Returns true if another user started bprec through sudo, pkexec or doas. Ignores file capabilities, which a pager does not inherit.
+/// Returns true if another user started bprec through sudo or pkexec, or any user through doas. Ignores file capabilities: a pager does not inherit
+/// them.
 fn has_more_rights_than_caller() -> bool {
     #[cfg(unix)]
     let own = rustix::process::geteuid().as_raw().to_string();

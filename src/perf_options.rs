@@ -11,7 +11,7 @@ pub struct PerfOption {
     pub long: Option<&'static str>,
     /// Support in bprec's command of the same name.
     pub here: Here,
-    /// Explanation, or the option of bprec that replaces it.
+    /// Explanation, or the option of bprec that replaces perf's option.
     pub remark: &'static str,
 }
 
@@ -22,7 +22,7 @@ pub enum Here {
     Same,
     /// bprec always behaves as the option asks.
     Always,
-    /// Another option of bprec replaces it, or the letter has another meaning.
+    /// Another option of bprec replaces perf's option, or the letter has another meaning in bprec.
     Other,
     /// bprec has no equivalent.
     No,

@@ -14,13 +14,14 @@ use crate::terminal::{columns, is_ascii_only, is_quiet};
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs `read`. If it takes longer than a second and standard error is a terminal, a line there shows the progress until the end.
+/// Runs `read`. After one second, a line on standard error shows the progress until the end, if standard error is a terminal; `--quiet` hides the
+/// line.
 pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T {
     let inputs: Vec<_> = inputs.iter().map(|input| (input.path(), &**input.progress())).collect();
     with_progress_of(&inputs, read)
 }
 
-/// Shows progress as [`with_progress`], for inputs that are not open yet, or that are streams.
+/// Shows progress as [`with_progress`] does, for inputs that are still being opened, and for streams.
 pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() || is_quiet() {
         return read();
@@ -52,12 +53,12 @@ struct ProgressLine<'i> {
     inputs: &'i [(&'i Path, &'i Progress)],
     /// Position in each input when the line was last drawn.
     positions: Vec<Position>,
-    /// Index of the input that is being read.
+    /// Index of the input that the line shows: the last one that has made progress.
     current: usize,
     drawn_chars: usize,
 }
 
-/// Position in an input: true while it is copied, the number of the pass, and the bytes read.
+/// Position in an input: true while the input is copied, number of the pass over the input (from 1), bytes read.
 type Position = (bool, u32, u64);
 
 impl ProgressLine<'_> {
@@ -93,7 +94,7 @@ impl ProgressLine<'_> {
     }
 }
 
-/// Formats the progress line of an input, of which the fraction `share` is read.
+/// Formats the progress line of an input. `share` is the fraction read; `None` if the size of the input is unknown.
 fn line(path: &str, share: Option<f64>, (is_copying, pass, read_bytes): Position) -> String {
     let progress = match share {
         Some(share) => format!(": {:.0} %", share * 100.0),

@@ -33,7 +33,7 @@ pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Destination of the recording. Without -o, this is standard output if that is a pipe, as in perf, and otherwise perf.data.
+/// Destination of the recording. Without -o: standard output if it is a pipe, as in perf, and otherwise perf.data.
 fn output(asked: Option<&Path>) -> anyhow::Result<Output> {
     match asked {
         Some(path) if path.as_os_str() != "-" => Ok(Output::File(path.to_owned())),
@@ -85,12 +85,12 @@ pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
     let (defaults, switch_output) = (Options::default(), switch_output(&args));
     let target = args.measure.target();
     let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
-    // A lower budget for recordings with rotation or aggregation, which run for days.
+    // Recordings with rotation or aggregation run for days, so their default limit is lower.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
     let budget = args.budget.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.measure.bpf_counters {
         true => Counters::Stats,
-        // Counting events needs exact counters; run statistics have no events.
+        // Counting events in runs needs exact counters: run statistics count no events.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
@@ -135,7 +135,8 @@ pub(crate) fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Prints a message of the recorder on standard error, unless `--quiet` or the lack of `--verbose` hides it.
+/// Prints a message of the recorder on standard error. `--quiet` hides notices and progress. Progress also needs a
+/// terminal. Details need `--verbose`.
 pub(crate) fn notify(level: Level, message: &str) {
     let is_shown = match level {
         Level::Warning => true,
@@ -158,7 +159,8 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// Joins the conditions of `--switch-output`; the last one of a kind is valid.
+/// Joins the conditions of all `--switch-output` options. Of several sizes or times, the last one is used. `None` if neither `--switch-output` nor
+/// `--overwrite` is given.
 fn switch_output(args: &Args) -> Option<SwitchOutput> {
     let start = SwitchOutput { max_files: args.max_files, on_signal: args.overwrite, ..SwitchOutput::default() };
     let joined = args.switch_output.iter().fold(start, |all, when| SwitchOutput {
@@ -170,7 +172,7 @@ fn switch_output(args: &Args) -> Option<SwitchOutput> {
     (args.overwrite || !args.switch_output.is_empty()).then_some(joined)
 }
 
-/// Completes a recording that bprec has written if only its end is missing; returns false for any other file.
+/// Completes a recording of bprec that lacks only its end. Returns false for all other files, and does not change them.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
     let recovered = bprec_record::recover(file)?;
     if recovered == Recovered::Unproven {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     };
     let purpose = if args.in_place { Purpose::Mend(&target) } else { Purpose::Write(&target) };
     let mut sandbox = Some(Sandbox::enter(&args.sandbox, purpose));
-    // Prevents a recorder from writing the file meanwhile.
+    // Fails while a recorder writes the file, and keeps other recorders away until the end.
     let _lock = if args.in_place { Some(lock(file)?) } else { None };
     if args.in_place {
         // Seals the sandbox before the repair: `mend` and `Draft` open files only in the directory of the target, which stays allowed.
@@ -88,12 +88,12 @@ fn resolved(path: &Path) -> PathBuf {
     is_link.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| path.to_owned())
 }
 
-/// Locks a file. Fails if a recorder or another `recover` holds its lock.
+/// Locks a file. Fails if a recorder or another `recover` has locked the file.
 fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
-            bail!("a recorder is still writing {}: --in-place would damage the file", path.display())
+            bail!("a recorder, or another recover, is still writing {}: --in-place would damage it", path.display())
         }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),

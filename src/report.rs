@@ -70,8 +70,8 @@ pub(crate) struct Args {
     )]
     payers: Vec<Payer>,
 
-    /// Show what each owner of programs costs the machine: its programs in tasks of others, its own tasks, and the work that its programs cause
-    /// elsewhere. With an owner (* and ? match), also its programs (docs/bill.md).
+    /// Show what each owner of programs costs the machine: its own tasks, its programs in other tasks, and the work that its programs cause
+    /// elsewhere. With OWNER (with * and ?), also shows the programs of the owner (docs/bill.md).
     #[arg(
         long,
         value_name = "OWNER",
@@ -82,8 +82,8 @@ pub(crate) struct Args {
     )]
     bill: Option<Option<String>>,
 
-    /// Predict the CPU time of the machine and of each payer without programs (a name with * and ?, an id or a tag), or without an owner of programs
-    /// as for --bill, its tasks included. --payers=KEYS chooses the payers (docs/bill.md).
+    /// Predict the CPU time of the machine and of each payer without these programs (a name with * and ?, an id or a tag), or without the programs
+    /// and tasks of an owner (as for --bill). --payers=KEYS chooses the payers (docs/bill.md).
     #[arg(
         long,
         value_name = "PROG|OWNER",
@@ -136,12 +136,12 @@ pub(crate) struct Args {
     #[arg(long, requires = "tui", help_heading = OUTPUT, hide = !HAS_SCREENS)]
     no_demangle: bool,
 
-    /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
-    /// that fit: +spark draws the samples of each program over time.
+    /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds the columns of LIST to
+    /// those that fit: +spark draws the samples of each program over time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
-    /// Show all columns. By default, shows those that fit into the terminal; for a file or pipe, into $COLUMNS or 160 characters.
+    /// Show all columns. By default, shows the columns that fit into the terminal; for a file or pipe, into $COLUMNS or 160 characters.
     #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
@@ -191,15 +191,16 @@ pub(crate) struct Args {
     read: ReadArgs,
 }
 
-/// Group of the views other than the program table; only one of them is accepted.
+/// Group of the views other than the program table; clap accepts at most one of these views.
 const VIEW: &str = "view";
-/// Members of the group [`VIEW`], and `--without`. A conflict with a member names that option; a conflict with the group would list all of them.
+/// Members of the group [`VIEW`], and `--without`. An error about a conflict with a member names that option; an error about the group lists all
+/// members.
 const OTHER_VIEWS: [&str; 11] =
     ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only", "tui"];
-/// Views with a fixed order of rows and without a limit on their cost.
+/// Views that accept neither `--sort` nor `--percent-limit`.
 const UNSORTED_VIEWS: [&str; 9] =
     ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "maps", "header_only"];
-/// Views and options that `--without` excludes. It is not in the group [`VIEW`], because `--payers` chooses the payers of its table.
+/// Views and options that `--without` excludes. `--without` is not in the group [`VIEW`], because `--payers` chooses the payers of its table.
 const WITHOUT_CONFLICTS: [&str; 10] =
     ["counters", "over_time", "lines", "bill", "advise", "tree", "maps", "header_only", "tui", "prog"];
 /// True if this build has interactive screens.
@@ -213,7 +214,7 @@ const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
 /// Message if `--bill` finds no owner.
 const NO_OWNER: &str = "bprec: no owner of a BPF program matches --bill; --bill without a name lists all owners";
 /// Message of `--bill` for a recording without programs.
-const NO_PROGRAM: &str = "bprec: the recording has no BPF program, so it has no owner";
+const NO_PROGRAM: &str = "bprec: the recording has no BPF program, so there is no owner to show";
 /// Message if `--counters` finds no counters.
 const NO_COUNTERS: &str =
     "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs";
@@ -222,12 +223,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if args.tui && !HAS_SCREENS {
         bail!("--tui: this build of bprec has no interactive screens");
     }
-    // The sandbox forbids calls that setting up the terminal needs.
+    // Must run before the sandbox, which forbids the calls that set up the terminal.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let mut out = args.form.output();
     let (input, time, redacted) = args.read.open(if args.tui { Purpose::Browse } else { Purpose::Print })?;
-    // Problems are printed while the interactive screen is not shown: before it, or after it.
+    // With --tui, the problems are printed after the screen has closed.
     let mut redacted = Some(redacted);
     if !args.tui {
         redacted.take().into_iter().for_each(Redacted::print);
@@ -357,7 +358,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Destination and form of a view.
+/// Form of a view, and its recording.
 struct Destination<'a> {
     form: &'a FormArgs,
     width: usize,
@@ -366,7 +367,7 @@ struct Destination<'a> {
 }
 
 impl Destination<'_> {
-    /// Prints the document that `read` returns, and then `missing` on standard error if it has no rows.
+    /// Prints the document that `read` returns. If `has_rows` returns false, then prints `missing` on standard error.
     fn show<D: Document>(
         &self,
         out: Output,

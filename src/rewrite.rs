@@ -17,8 +17,8 @@ use crate::{Outcome, say};
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
 ///
 /// Reads files of either byte order, pipes, directories and compressed recordings. Writes a plain, seekable, uncompressed file
-/// with the same contents. Options leave samples out (--prog keeps samples in the selected programs, in code that they
-/// called, and in code that runs them); facts about the machine and its programs stay, so that reports of the
+/// with the same contents. Options leave samples out: --prog keeps samples in the selected programs, in code that they
+/// called, and in code that runs them. Facts about the machine and its programs stay, so that reports of the
 /// remaining samples are complete.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Prints problems of the input and numbers of dropped records on standard error.
+/// Prints the problems of the input, and the counts of dropped records, on standard error.
 pub(crate) fn print_problems(input: &Path, summary: &RewriteSummary) {
     let input = input.display();
     summary.problems.iter().for_each(|problem| say(&format!("bprec: {input}: {problem}")));

@@ -1,7 +1,8 @@
-//! Sandbox of commands that only read: a recording that exploits a bug of the reader reaches nothing else.
+//! Sandbox of the commands that read recordings: limits the damage if a recording exploits a bug of the reader.
 //!
-//! Before it opens the recording, the command gives up all system calls outside of a list, and writing to directories other than those of the output
-//! and of temporary files. After that, it gives up calls that take a path, and capabilities. Mechanisms that the kernel lacks are skipped.
+//! Before the command opens the recording, it gives up the system calls that are not in a list. It can then write only to the directories of the
+//! output and of temporary files. After opening, the command gives up calls that take a path, and capabilities. Mechanisms that the kernel lacks are
+//! skipped.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ pub(crate) enum Purpose<'a> {
 }
 
 impl<'a> Purpose<'a> {
-    /// Path of the output file.
+    /// Path of the output file; `None` for standard output.
     pub(crate) fn output(self) -> Option<&'a Path> {
         match self {
             Purpose::Print | Purpose::Browse => None,
@@ -56,7 +57,7 @@ impl<'a> From<Purpose<'a>> for KeptAccess<'a> {
     }
 }
 
-/// A confined command.
+/// State of the sandbox after [`Sandbox::enter`]. `--no-sandbox` confines nothing.
 #[must_use]
 pub(crate) struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -64,7 +65,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Drops privileges that `purpose` does not need, in this thread and in all that start later.
+    /// Drops privileges that `purpose` does not need, in this thread and in all threads that start later.
     pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
             #[cfg(target_os = "linux")]
@@ -76,7 +77,7 @@ impl Sandbox {
     }
 
     /// Forbids all system calls that take a path, and drops all capabilities. With `needs_files`, keeps the capabilities, and the calls that create a
-    /// temporary file and give the output its name.
+    /// temporary file or give the output its name. With `--verbose`, prints the active mechanisms.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));

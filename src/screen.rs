@@ -39,7 +39,7 @@ pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, 
     terminal.browse(Browser::of_recording(title, query, palette()), is_waited_for, move |requests, answers| {
         let session = Session::open(&input)?;
         while let Ok(request) = requests.recv() {
-            // Skips to the latest request: the browser would ignore answers to earlier ones.
+            // Skips to the latest request: the browser would ignore the answers to earlier requests.
             let request = requests.try_iter().last().unwrap_or(request);
             if let Request::Read(read) = request
                 && answers.send(session.answer(&read)).is_err()
@@ -62,7 +62,7 @@ where
     terminal.browse(Browser::of_intervals(query, interval, palette()), true, source)
 }
 
-/// Colours and characters of the terminal, as `--color`, NO_COLOR, COLORTERM, TERM and the locale say.
+/// Colors and characters of the terminal, as `--color`, NO_COLOR, COLORTERM, TERM and the locale say.
 fn palette() -> Palette {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let depth = if paint(&stdout()) == Paint::Plain {
@@ -92,7 +92,7 @@ impl Reader {
         }
     }
 
-    /// Waits for the end of the thread.
+    /// Waits for the end of the thread, and returns its error.
     fn end(&mut self) -> anyhow::Result<()> {
         drop(self.ask.take());
         let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
@@ -109,19 +109,20 @@ impl Drop for Reader {
     }
 }
 
-/// True while the terminal is in raw mode; only the thread that set the mode reads it.
+/// True while the terminal is in raw mode. Only the thread that owns the terminal uses this flag.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Panic message of a thread other than the drawing thread; printed after the terminal is restored.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// The terminal in raw mode; dropping it, or a panic of the owning thread, restores it.
+/// The terminal in raw mode. Dropping this value, or a panic of its thread, restores the previous mode.
 pub(crate) struct Terminal {
     inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
     is_over: Arc<AtomicBool>,
 }
 
 impl Terminal {
-    /// Sets the terminal to raw mode for `what`, and sets up keys and signals. Must run before the sandbox, which forbids the calls for that.
+    /// Sets the terminal to raw mode, and sets up keys and signals. Must run before the sandbox, which forbids the necessary calls. `what` names the
+    /// screen in errors.
     ///
     /// # Errors
     /// Fails if standard input or output is no terminal, or if the terminal cannot be set up.
@@ -152,13 +153,13 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Clears the screen, without a question to the terminal: serial lines may not answer.
+    /// Clears the screen without a query to the terminal: a terminal on a serial line may not answer.
     fn clear(&mut self) -> io::Result<()> {
         let size = self.inner.size()?;
         self.inner.resize(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Shows the answers of `source`, which runs in a separate thread.
+    /// Runs `source` in a separate thread and shows its answers. If `is_waited_for` is true, also waits for its end.
     fn browse<F>(mut self, mut browser: Browser, is_waited_for: bool, source: F) -> anyhow::Result<()>
     where
         F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
@@ -218,7 +219,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Waits for an event of the terminal, at most `within`.
+/// Waits for an event of the terminal, at most `within`. Returns true if there is an event.
 fn key_comes(within: Duration) -> io::Result<bool> {
     // Checks for events that crossterm has already read. No timeout here: with one, `event::poll` reads a hung-up terminal in an endless loop.
     if event::poll(Duration::ZERO)? {
@@ -242,7 +243,7 @@ fn is_hung_up() -> bool {
     is_hung_up
 }
 
-/// Waits for the wanted state of the terminal, at most `within`; returns the state. A signal ends the wait early.
+/// Waits for the wanted state of the terminal, at most `within`; returns the state. A signal ends the wait early, with an empty state.
 #[cfg(target_os = "linux")]
 fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
     let input = io::stdin();
@@ -256,7 +257,7 @@ fn panicked() -> Option<String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Restores the terminal, once; errors are ignored.
+/// Restores the terminal if it is in raw mode. Ignores errors.
 fn give_back() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         let _ = disable_raw_mode();

@@ -24,7 +24,7 @@ use crate::{Outcome, say};
 /// to standard error. To count events without BPF, use perf stat.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Count these BPF programs: names (with * and ?), ids, tags, or all; PROG:FUNC counts one function. Can be repeated; -a is ignored.
+    /// Count these BPF programs: names (with * and ?), ids, tags, or all; PROG:FUNC counts one function. Can be repeated. -a has no effect.
     #[arg(short, long = "bpf-prog", visible_alias = "prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<FunctionFilter>,
 
@@ -37,8 +37,8 @@ pub(crate) struct Args {
         conflicts_with_all = ["all_cpus", "cpu", "pid", "tid"], help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
-    /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
-    /// runs: {cycles,instructions}; otherwise cpu-clock,cycles,instructions.
+    /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs:
+    /// {cycles,instructions} in their runs; otherwise: cpu-clock,cycles,instructions.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 
@@ -201,7 +201,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     })
 }
 
-/// Refuses targets that programs do not have, and targets and events that need `--bpf-counters`.
+/// With -b, refuses the targets of events. Otherwise, refuses targets and events that need `--bpf-counters`.
 fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     let (target, has_programs) = (&args.measure, !args.bpf_prog.is_empty());
     let given = [
@@ -234,7 +234,7 @@ fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Settings that the options give, as text.
+/// Settings of the recorder and the form of the output, as text.
 #[cfg(test)]
 pub(crate) fn settings(args: Args) -> anyhow::Result<String> {
     let form = (args.separator.clone(), args.json, args.csv, args.markdown, args.output.clone());

@@ -31,13 +31,13 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print details; commands that read also print their sandbox.
+    /// Print details. Commands that read recordings also print the state of their sandbox.
     #[arg(short, long, global = true)]
     verbose: bool,
 
     /// Color output: auto, always or never [default: auto].
     ///
-    /// auto: on a terminal, unless NO_COLOR is set.
+    /// auto: on a terminal, if NO_COLOR is not set and TERM is not `dumb`.
     #[arg(
         long,
         global = true,
@@ -50,7 +50,7 @@ pub(crate) struct GlobalArgs {
     color: ColorChoice,
 }
 
-/// Global options of this process. A static, because the recorder passes its messages to a plain function.
+/// Global options of this process. A static, because the recorder passes its messages to a function pointer: a closure cannot hold the options.
 static GLOBAL: OnceLock<GlobalArgs> = OnceLock::new();
 
 impl GlobalArgs {
@@ -64,17 +64,17 @@ impl GlobalArgs {
     }
 }
 
-/// Returns true if only warnings and errors are printed.
+/// Returns true if `--quiet` is given: only warnings and errors are printed.
 pub(crate) fn is_quiet() -> bool {
     GlobalArgs::get().quiet
 }
 
-/// Returns true if details are printed.
+/// Returns true if `--verbose` is given: details are printed, too.
 pub(crate) fn is_verbose() -> bool {
     GlobalArgs::get().verbose
 }
 
-/// Prints a result on standard error, unless --quiet is given.
+/// Prints a result on standard error; `--quiet` hides the result.
 pub(crate) fn notice(text: &str) {
     if !is_quiet() {
         say(text);
@@ -91,13 +91,13 @@ pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
     if has_colors { Paint::Ansi } else { Paint::Plain }
 }
 
-/// Returns true if the environment refuses colors: NO_COLOR is set (<https://no-color.org>), or TERM is a terminal without escape sequences.
+/// Returns true if the environment refuses colors: NO_COLOR is set and not empty (<https://no-color.org>), or TERM is `dumb`.
 fn is_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
-/// Returns true if the locale is set to another encoding than UTF-8.
+/// Returns true if the locale variables name an encoding other than UTF-8; false if none of them is set.
 pub(crate) fn is_ascii_only() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));

@@ -73,7 +73,7 @@ fn optional_values_need_no_equals_sign() {
     }
 }
 
-/// Options of `bprec record` that are tried in pairs. An option that needs another one is in one line with it.
+/// Options of `bprec record` that are tried in pairs. An option that needs another option is in one line with it.
 const OF_RECORD: [&str; 35] = [
     "--all-cpus",
     "--cpu=0",
@@ -115,10 +115,10 @@ const OF_RECORD: [&str; 35] = [
 /// Options of `bprec record` that are not tried in pairs.
 const OTHERS_OF_RECORD: [&str; 3] = ["--output=-", "--delay=3", "--counters=stats"];
 
-/// Pairs of options that ask for the same thing, as command lines for perf may do; one of the two has no effect.
+/// Pairs of options for the same setting, which command lines for perf may have; the first option has no effect.
 const TWICE_IN_RECORD: [(&str, &str); 1] = [("-g", "--call-graph=dwarf,64")];
 
-/// Checks that each pair of `options` is refused, or that both options have an effect on the settings.
+/// Checks that each pair of `options` is refused, or that both options have an effect on the settings. Does not check the pairs in `twice`.
 fn check_pairs(options: &[&'static str], twice: &[(&str, &str)], settings: impl Fn(&str) -> Result<String, String>) {
     let mut idle = Vec::new();
     for (at, first) in options.iter().enumerate() {

@@ -33,7 +33,7 @@ use live::Live;
 
 /// Show what BPF programs cost while they run.
 ///
-/// Samples all CPUs and reads the kernel's run statistics; attaches to no program unless --exact is given.
+/// Samples all CPUs and reads the kernel's run statistics; attaches to programs only with --exact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Length of an interval: seconds, or 500ms.
@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "iterations", help_heading = RUNNING)]
     once: bool,
 
-    /// Print one table per interval. Without -b, --json, --csv, --markdown, -n or --once, top is interactive on a terminal
-    /// (docs/top.md).
+    /// Print one table per interval. Without -b, --json, --csv, --markdown, --openmetrics, -n or --once, top is interactive on a
+    /// terminal (docs/top.md).
     #[arg(short = 'b', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     batch: bool,
 
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     keep: Duration,
 }
 
-/// Refuses options that have no effect beside the others.
+/// Refuses two outputs on standard output, and `--all` if the output includes all programs anyway.
 pub(crate) fn refuse_idle(args: &Args) -> anyhow::Result<()> {
     let Some(path) = &args.openmetrics else { return Ok(()) };
     if path.as_os_str() == "-"
@@ -99,14 +99,14 @@ pub(crate) fn refuse_idle(args: &Args) -> anyhow::Result<()> {
         bail!("--openmetrics - with {other}: both would write to standard output; write the counters to a file");
     }
     if args.programs.all && !args.batch {
-        bail!("--all with --openmetrics: the counters are of all programs; omit --all");
+        bail!("--all with --openmetrics: the counters already include all programs; omit --all");
     }
     Ok(())
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     refuse_idle(&args)?;
-    // Each file of the recording must hold whole intervals.
+    // A file is at least three intervals long, so that it holds whole intervals.
     let keep = args.keep.max(args.interval * 3);
     let asked = !args.programs.select.prog.is_empty();
     let options = recording(&args);
@@ -132,8 +132,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let mut metrics = args.openmetrics.map(|path| (path, Metrics::default()));
     live.has_ends_of_files = metrics.is_some();
     let has_tables = metrics.is_none() || args.batch;
-    // Without tables, also includes programs without samples: a Prometheus counter that begins with a program's first sample would lack that sample
-    // in each rate.
+    // Without tables, includes programs without samples: a Prometheus counter must exist before the first sample of its program, because a rate does
+    // not include the first value of a counter.
     let query = Query { all: query.all || !has_tables, ..query };
     let mut out = BufWriter::new(io::stdout());
     let style = style(columns(&io::stdout()));
@@ -165,7 +165,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(if has_matched { Outcome::Done } else { Outcome::NothingMatched })
 }
 
-/// Replaces a file by the counters, in one step: a scraper reads either version, and never a part of one.
+/// Replaces the file `path` by the current counters, in one step: a scraper reads the old or the new file, never a partial one.
 fn replace(path: &Path, metrics: &Metrics) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut file = tempfile::Builder::new()
@@ -207,14 +207,14 @@ fn recording(args: &Args) -> Options {
     }
 }
 
-/// Prints warnings of the recorder; with `--verbose` also its notices, which appear between the tables.
+/// Prints warnings of the recorder. With `--verbose`, prints all its messages, which appear between the tables.
 fn notify(level: Level, message: &str) {
     if level == Level::Warning || is_verbose() {
         say(&format!("bprec: {message}"));
     }
 }
 
-/// Functions that `--exact` names, as text.
+/// Functions that `--exact` names, as text; `None` without `--exact`.
 #[cfg(test)]
 pub(crate) fn counted(args: &Args) -> Option<String> {
     args.exact.as_ref().map(|functions| functions.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))

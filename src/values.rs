@@ -7,14 +7,14 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Splits `1.5ms` into 1.5 and `ms`; `None` unless the number is above 0.
+/// Splits `1.5ms` into 1.5 and `ms`. `None` if the text does not begin with a finite number above 0.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let value = number.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)?;
     Some((value, &text[number.len()..]))
 }
 
-/// Parses a duration above 0. A number without a unit counts units of `bare` seconds; `bare: None` requires a unit.
+/// Parses a duration above 0. `bare` is the unit, in seconds, of a number without a unit; if `bare` is `None`, such a number is refused.
 fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let unit_seconds = match unit {
@@ -53,8 +53,8 @@ pub(crate) fn interval(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Parses a number of bytes above 0. B, K, M and G are units; a number without a unit counts units of `bare` bytes, and `bare: None` requires a
-/// unit.
+/// Parses a size above 0 with the unit B, K, M or G (powers of 1024). `bare` is the unit, in bytes, of a number without a unit; if `bare` is `None`,
+/// such a number is refused.
 pub(crate) fn bytes(text: &str, bare: Option<u64>) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_bytes = match &text[digits.len()..] {
@@ -68,7 +68,7 @@ pub(crate) fn bytes(text: &str, bare: Option<u64>) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit_bytes).filter(|bytes| *bytes > 0)
 }
 
-/// Parses a number of bytes; a number without a unit is in bytes.
+/// Parses a size above 0; a number without a unit is in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, &'static str> {
     bytes(text, Some(1)).ok_or("expected bytes, or a number with K, M or G")
 }
@@ -83,17 +83,17 @@ pub(crate) fn positive(text: &str) -> Result<u64, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("expected a whole number above 0")
 }
 
-/// Parses a number of files above 0.
+/// Parses a count of files above 0.
 pub(crate) fn files(text: &str) -> Result<NonZeroUsize, &'static str> {
     text.parse().map_err(|_| "expected a whole number above 0")
 }
 
-/// Parses the number of stacks in a table of the kernel.
+/// Parses the capacity of the kernel's table of stacks: 1 to 1048576.
 pub(crate) fn stacks(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|stacks| (1..=1 << 20).contains(stacks)).ok_or("expected a whole number from 1 to 1048576")
 }
 
-/// Parses a compression level of zstd.
+/// Parses a compression level of zstd: 1 to 22.
 pub(crate) fn compression_level(text: &str) -> Result<u8, &'static str> {
     text.parse().ok().filter(|level| (1..=22).contains(level)).ok_or("expected a whole number from 1 to 22")
 }
@@ -104,7 +104,7 @@ pub(crate) fn display_interval(text: &str) -> Result<Duration, &'static str> {
     Some(seconds(text)?).filter(is_allowed).ok_or("expected 0.1 to 86400 seconds")
 }
 
-/// Parses a time to keep samples for: from 1 s, as a file must hold whole intervals, to a day.
+/// Parses the time for which `top` keeps samples: 1 s to a day. A shorter file might hold no whole interval.
 pub(crate) fn kept_time(text: &str) -> Result<Duration, &'static str> {
     let is_allowed = |time: &Duration| (1.0..=86_400.0).contains(&time.as_secs_f64());
     Some(seconds(text)?).filter(is_allowed).ok_or("expected 1 to 86400 seconds")

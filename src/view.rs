@@ -9,7 +9,7 @@ use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
 use crate::terminal::{is_ascii_only, paint};
 
-/// Form of the output, other than a table for people.
+/// Forms of the output other than a text table.
 #[derive(clap::Args)]
 pub(crate) struct FormatArgs {
     /// Print JSON (docs/json.md).
@@ -27,7 +27,7 @@ pub(crate) struct FormatArgs {
 
 #[cfg(all(feature = "record", target_os = "linux"))]
 impl FormatArgs {
-    /// Name of the option that was given.
+    /// Name of the given option; `None` for a text table.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [("--json", self.json), ("--csv", self.csv), ("--markdown", self.markdown)];
         given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
@@ -50,7 +50,7 @@ impl FormArgs {
         self.pager.output()
     }
 
-    /// Prints a document. A table is at most `width` columns wide if possible, and ASCII only if the locale is not UTF-8.
+    /// Prints a document. A table is at most `width` columns wide if possible. On a terminal whose locale is not UTF-8, the table is ASCII.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
         self.show_under(None, document, out, |out| self.write(document, width, out))
     }
@@ -65,7 +65,7 @@ impl FormArgs {
         if self.format.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
     }
 
-    /// Prints a document with a custom table writer; JSON includes the header of the recording if given.
+    /// Prints a document; `table` writes the text or Markdown form. JSON includes `header`.
     pub(crate) fn show_under(
         &self,
         header: Option<&Header>,

@@ -5,7 +5,7 @@ use crate::inspect::prog_ids;
 use crate::programs::Refs;
 use crate::sys;
 
-/// Result of each trial; an error names the missing privilege or feature.
+/// Result of each access check; an error names the missing privilege or feature.
 #[derive(Debug)]
 pub struct Access {
     /// Listing all programs.

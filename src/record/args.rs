@@ -46,8 +46,8 @@ pub(crate) struct MeasureArgs {
 
     /// Count events of the target with a BPF program, shared with other sessions.
     ///
-    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
-    /// sessions, including perf's `stat --bpf-counters`.
+    /// The counts are exact, for the machine, -C, -p, -t or the command. A BPF program reads the counters at each context switch, once for
+    /// all sessions, including those of perf's `stat --bpf-counters`.
     #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
     pub(crate) bpf_counters: bool,
 
@@ -65,7 +65,7 @@ pub(crate) struct MeasureArgs {
 }
 
 impl MeasureArgs {
-    /// Target of the measurement. Without an option for it: the command, or the machine.
+    /// Target of the measurement. Without an option that names a target: the command, or all CPUs if there is no command.
     pub(crate) fn target(&self) -> Target {
         match self {
             MeasureArgs { cpu: Some(cpus), .. } => Target::Cpus(cpus.clone().into()),
@@ -84,15 +84,15 @@ pub(crate) struct BudgetArgs {
     ///
     /// Below the limit, bprec counts all runs. If run statistics would cost more, bprec switches them on in short windows only and estimates the
     /// runs. The default is 0.5 for exact counters, which measure only some runs to stay below it, and for record with --aggregate or
-    /// --switch-output. A given limit is for statistics and exact counters together. 100 counts all runs.
+    /// --switch-output. If you set a limit, it holds for run statistics and exact counters together. 100 counts all runs.
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
     pub(crate) budget: Option<Budget>,
 }
 
 /// Record samples and every BPF program into a perf.data file.
 ///
-/// Without a target or a command, records the whole machine until Ctrl-C. If -p needs more than 1024 descriptors per event, records the
-/// cgroup of the processes instead, if it holds no other process.
+/// With neither a target nor a command, records the whole machine until Ctrl-C. If -p needs more than 1024 descriptors per event, and the
+/// cgroup of the processes holds no other process, records that cgroup instead.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -128,7 +128,7 @@ pub(crate) struct Args {
 
     /// Record the names of sampled user functions [default: on].
     ///
-    /// bprec looks them up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
+    /// bprec looks the names up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
     /// record addresses only.
     #[arg(long, value_name = "on|off", default_value = "on", hide_default_value = true, value_parser = ["on", "off"], help_heading = SAMPLING,
         hide_possible_values = true, hide_short_help = true)]
@@ -140,16 +140,16 @@ pub(crate) struct Args {
 
     /// Keep only the newest samples; write them on SIGUSR2 and at the end.
     ///
-    /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, as --switch-output says, and
-    /// at the end. Files are named NAME.TIME.
+    /// Ring buffers of size -m hold the samples. bprec writes the samples to a new file, NAME.TIME, on SIGUSR2, under the
+    /// conditions of --switch-output, and at the end.
     #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING,
         hide_short_help = true)]
     pub(super) overwrite: bool,
 
     /// Count samples by call chain in the kernel: small files, for always-on use.
     ///
-    /// A BPF program counts samples by thread, CPU and call chain; bprec writes weighted samples at each interval (-I). It cannot
-    /// see kprobe, tracepoint and perf_event programs; the report says how much that can hide.
+    /// A BPF program counts samples by thread, CPU and call chain; bprec writes weighted samples at each interval (-I). The
+    /// program gets no samples of kprobe, tracepoint and perf_event programs; the report says how much cost that can hide.
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
@@ -157,17 +157,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], requires = "aggregate", conflicts_with = "chains", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
-    /// Maximum number of stacks that --aggregate keeps per interval and event, 2.4 kB each; other samples go to `[overflow]` [default: 1024
-    /// per CPU, from 8192 to 65536].
+    /// Maximum number of stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of further stacks go to `[overflow]`
+    /// [default: 1024 per CPU, from 8192 to 65536].
     #[arg(long, value_name = "N", value_parser = stacks, requires = "aggregate", help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: Option<u32>,
 
-    /// Also take samples with a BPF program, beside the main ones.
+    /// Also take samples with a BPF program, in addition to those of -e.
     ///
     /// The program has its own event. FIELDS: ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, or
-    /// changes to the default as in +addr,-comm [default: all but addr and regs; ustack with -g]. It cannot sample kprobe,
-    /// tracepoint and perf_event programs; the report says how many samples that hides.
+    /// changes to the default as in +addr,-comm [default: all but addr and regs; ustack with -g]. The program gets no
+    /// samples of kprobe, tracepoint and perf_event programs; the report says how many samples that hides.
     #[arg(long = "bpf-sampler", value_name = "FIELDS", num_args = 0..=1, require_equals = true, default_missing_value = "",
         help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler: Option<String>,
@@ -178,7 +178,7 @@ pub(crate) struct Args {
 
     /// Run the perf_event programs of this BPF object, each on its own event.
     ///
-    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that they write with
+    /// Runs all of its programs, or PROGRAM, on events of the same kind as -e. bprec records the data that the programs write with
     /// bpf_perf_event_output.
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
@@ -194,7 +194,7 @@ pub(crate) struct Args {
 
     /// Event for exact counters and --bpf-counters, as for -e.
     ///
-    /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
+    /// Exact counters count the event in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
     /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
     #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_event: Vec<String>,
@@ -241,13 +241,13 @@ pub(crate) struct Args {
 
     /// Keep the newest N files of --switch-output, delete older ones.
     ///
-    /// Files of earlier recordings to the same name count, too. While the disk is full, the oldest is deleted as well, with a message.
+    /// Files of earlier recordings to the same name count, too. While the disk is full, bprec also deletes the oldest file, with a message.
     #[arg(long, alias = "switch-max-files", value_name = "N", value_parser = files, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) max_files: Option<NonZeroUsize>,
 
     /// Sync the file to disk every SECONDS; off: only at the end [default: 1].
     ///
-    /// A separate thread does this; synced data survives a power failure. bprec always syncs at the end.
+    /// A separate thread syncs the file; synced data survives a power failure. bprec always syncs at the end.
     #[arg(long, value_name = "SECONDS|off", value_parser = sync, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) sync: Option<Sync>,
 
@@ -264,20 +264,20 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Position of the command among `len` arguments; `None` without a command.
+    /// Position of the recorded command among `len` arguments; `None` if there is no command.
     pub(crate) fn command_at(&self, len: usize) -> Option<usize> {
         Some(len - self.measure.command.as_ref()?.len())
     }
 }
 
-/// Returns true if a word after this option is its value, false if it begins the command.
+/// Returns true if the word after `option` is its value, false if the word begins the recorded command. Fails if both are possible.
 pub(crate) fn is_value(option: &str, word: &str) -> Result<bool, clap::Error> {
     Ok(match option {
         "--switch-output" => switch(word).is_ok(),
         "-z" | "--compression-level" => word.bytes().all(|byte| byte.is_ascii_digit()),
         "--bpf-sampler" if SamplerFields::parse(word).is_err() => false,
         "--bpf-sampler" if word.contains([',', '+', '-', '=']) => true,
-        // The word can be a field or a command: `ip` and `comm` are both.
+        // The word can be a field or a command, such as `ip` and `comm`.
         "--bpf-sampler" => {
             let message = format!(
                 "--bpf-sampler {word}: can be fields or a command; write --bpf-sampler={word}, or --bpf-sampler -- {word}\n"
@@ -322,7 +322,7 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
 /// Value of `--sync`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sync {
-    /// Time between two syncs; `None` syncs only at the end.
+    /// Time between two syncs; `None` (`off`) syncs only at the end.
     pub(super) every: Option<Duration>,
 }
 
@@ -345,7 +345,7 @@ pub(crate) fn frequency(text: &str) -> Result<Rate, &'static str> {
     }
 }
 
-/// Parses the size of a ring: a number of pages, or bytes with a unit.
+/// Parses the size of a ring buffer: a count of pages, or bytes with a unit.
 fn ring_size(text: &str) -> Result<RingSize, &'static str> {
     let pages = || text.parse().ok().filter(|pages| *pages > 0).map(RingSize::Pages);
     let ring = bytes(text, None).map(RingSize::Bytes).or_else(pages);
@@ -355,7 +355,7 @@ fn ring_size(text: &str) -> Result<RingSize, &'static str> {
     }
 }
 
-/// Parses the CPU limit of counting, in percent of the machine.
+/// Parses the CPU limit of counting, in percent of the machine; 100 is no limit.
 fn budget(text: &str) -> Result<Budget, &'static str> {
     match percent(text)? {
         0.0 => Err("expected a percentage above 0"),

@@ -1,5 +1,5 @@
 //! Live recording: the recorder writes rotated files into a directory in memory, and the reporter reads the newest file after each interval. So
-//! `top` computes its numbers as `report` does, and the user can save the recording.
+//! `top` computes the same figures as `report`, and the user can save the recording.
 
 use std::fs::{self, File};
 use std::io::PipeWriter;
@@ -16,16 +16,16 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Delay after a moment until the file has all events before that moment, with function names. Longer than the interval between drains, and than the
-/// interval between symbol lookups.
+/// Age (ns) at which every event is in the file, with function names. Longer than the time between two drains of the ring buffers, and between two
+/// symbol lookups.
 const SETTLE_NS: u64 = 600_000_000;
-/// Delay after which an interval with missing samples is shown as an error.
+/// Age (ns) of an interval from which an error in its computation ends `top`. A younger interval is computed again, because samples can be late.
 const LATE_NS: u64 = 5_000_000_000;
-/// Shortest interval, as a fraction of the requested length: readings can be late, and each file begins with a reading.
+/// Shortest allowed interval, as a fraction of the requested length. Lengths vary: readings can be late, and each file begins with a reading.
 const LEAST_LENGTH: f64 = 0.8;
-/// Interval at which the file is polled.
+/// Time between two polls of the file.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Directory of a file system in memory.
+/// Mount point of a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Wall time, CPU time of this process, and CPU time of counting, at one moment.
@@ -54,14 +54,13 @@ pub(super) struct Live {
     /// Redactor of all intervals: a name has the same pseudonym in every interval.
     redactor: Option<Redactor>,
     interval_ns: u64,
-    /// Length (ns) of the time before the end of an interval from which samples are used, at least the interval itself; `None` for the interval
-    /// alone.
+    /// Length (ns) of the period with the samples of an interval: it ends with the interval, and is at least as long. `None`: the interval itself.
     pub(super) samples_ns: Option<u64>,
-    /// True if the end of a file also ends an interval, however short, so that almost no time between two files is left out.
+    /// True if the end of a file ends an interval early. If false, the time from the last interval to the end of its file is in no interval.
     pub(super) has_ends_of_files: bool,
-    /// End of the last interval.
+    /// End of the last returned interval, ns of the monotonic clock; 0 before the first.
     seen_ns: u64,
-    /// Times at the end of the last interval.
+    /// Times when the last interval was returned, or at the start.
     used: Used,
     /// CPU time of counting, which the recorder updates.
     taken: Taken,
@@ -103,7 +102,7 @@ impl Live {
         })
     }
 
-    /// Computes the interval between two readings of the counters, at `from_ns` and `to_ns`, from an open file.
+    /// Computes the interval between the readings of the counters at `from_ns` and `to_ns`.
     fn charge(&self, session: &Session<'_>, query: &Query, from_ns: u64, to_ns: u64) -> bprec_report::Result<Interval> {
         match self.samples_ns {
             None => session.interval(query, from_ns, to_ns),
@@ -111,11 +110,11 @@ impl Live {
         }
     }
 
-    /// Waits for the next interval and charges its samples; `None` if `is_over` returns true, or a signal has ended the recorder.
+    /// Waits for the next interval and returns it; `None` if `is_over` returns true, or if the recorder has ended without an error.
     pub(super) fn next(&mut self, query: &Query, is_over: impl Fn() -> bool) -> anyhow::Result<Option<Interval>> {
         while !is_over() {
             if self.has_ended() {
-                // The recorder ends if it receives a signal that is meant for the process.
+                // A signal for the process ends the recorder, too.
                 return self.end().map(|()| None);
             }
             match self.poll(query)? {
@@ -131,13 +130,14 @@ impl Live {
         self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Returns the next interval; `None` while the interval has not ended.
+    /// Returns the next interval; `None` until the interval has ended and is in the file.
     pub(super) fn poll(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let due_ns = self.seen_ns.saturating_add(self.interval_ns).saturating_add(SETTLE_NS);
         if now_ns(ClockId::Monotonic) < due_ns { Ok(None) } else { self.read(query) }
     }
 
-    /// Reads the newest complete interval; `None` if it was returned before.
+    /// Reads the time since the last returned interval. `None` if this time is too short, or if the file lacks its samples or
+    /// cannot be read for the moment.
     fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         // Opening fails while the file is created or replaced.
         let Ok(input) = Input::open(self.path()) else { return Ok(None) };
@@ -145,7 +145,7 @@ impl Live {
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
         let mut reads: Vec<u64> = session.read_times_ns().into_iter().filter(|at| *at <= settled_ns).collect();
         reads.sort_unstable();
-        // Begins at the end of the last interval, or at the start of the file if the last interval ended in the previous file.
+        // Begins at the end of the last interval, or at the first reading in the file if the last interval ended in the previous file.
         let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
         let Some((from_ns, &to_ns)) = from_ns.zip(reads.last()) else { return Ok(None) };
         if self.has_ends_of_files
@@ -171,7 +171,8 @@ impl Live {
         }
     }
 
-    /// The interval from the last returned interval to the end of the previous file, if it was not returned yet.
+    /// Returns the interval from the end of the last returned interval to the last reading in the previous file. `None` if there is no previous
+    /// file, or if the last interval ended with that file or in another file.
     fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let Some(path) = self.path_before() else { return Ok(None) };
         let input = self.open(&path)?;
@@ -185,7 +186,7 @@ impl Live {
         Ok(Some(self.seen(interval)))
     }
 
-    /// Computes the shown interval for another query; `None` if its file has been replaced.
+    /// Computes the shown interval for another query; `None` if the current file does not have the interval or cannot be read.
     #[cfg(feature = "tui")]
     pub(super) fn again(&mut self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
         let Ok(input) = self.input() else { return Ok(None) };
@@ -204,7 +205,8 @@ impl Live {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Ends an interval. Adds the CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of all CPUs.
+    /// Marks an interval as returned. Adds the CPU time since the previous interval: of this process in percent of one CPU, of counting in percent of
+    /// all CPUs.
     fn seen(&mut self, interval: Interval) -> Interval {
         let now = Used::now(&self.taken);
         let before = std::mem::replace(&mut self.used, now);
@@ -226,12 +228,12 @@ impl Live {
     fn open(&mut self, path: &Path) -> bprec_report::Result<Input> {
         match &mut self.redactor {
             None => Input::open(path),
-            // Drops the message that the file has no end yet.
+            // Ignores the problems of the file: it is still being written, so it has no end.
             Some(redactor) => Ok(Redacting::begin(Source::open(path)?)?.finish(redactor)?.0),
         }
     }
 
-    /// Time that the current file covers.
+    /// Time from the first to the last reading in the current file; zero if the file cannot be read.
     #[cfg(feature = "tui")]
     pub(super) fn file_length(&self) -> Duration {
         let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
@@ -297,7 +299,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
     for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) && lock(&entry.path()).is_some() {
-            // Directories of other users cannot be removed.
+            // Ignores errors: directories of other users cannot be removed.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -308,10 +310,10 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
             return Ok((directory, lock));
         }
     }
-    bail!("{}: another process keeps removing this directory", failed())
+    bail!("{}: another process removes each new directory at once", failed())
 }
 
-/// Locks a directory; `None` if it is locked already.
+/// Locks a directory; `None` if another process holds the lock, or if the directory cannot be opened.
 fn lock(directory: &Path) -> Option<File> {
     let opened = File::open(directory).ok()?;
     opened.try_lock().is_ok().then_some(opened)

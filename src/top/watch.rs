@@ -24,7 +24,7 @@ fn keep(level: Level, message: &str) {
     }
 }
 
-/// Text shown instead of a warning of the recorder with `--redact`: warnings can contain any name.
+/// Text that `--redact` shows in place of a warning of the recorder, because a warning can contain any name.
 const REDACTED: &str = "the recorder has a warning; --redact hides its text";
 
 /// Shows the live recording until a key or a signal ends it.
@@ -45,7 +45,7 @@ pub(super) fn watch(
     })
 }
 
-/// Starts a recording whose intervals have samples of the time that is kept.
+/// Starts a recording. Each interval has the samples of the last `keep_for`.
 fn start(options: &Options, keep_for: Duration, redact: Option<Redact>) -> anyhow::Result<Live> {
     let mut live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?;
     live.samples_ns = Some(u64::try_from(keep_for.as_nanos()).unwrap_or(u64::MAX));
@@ -87,7 +87,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Answers a request; `None` if the request only changes later intervals, or if the shown interval cannot be computed again.
+    /// Answers a request; `None` if the request only changes later intervals, or if the interval on the screen cannot be computed again.
     fn answer_one(&mut self, request: &Request) -> anyhow::Result<Option<Answer>> {
         Ok(match request {
             Request::Read(read) if read.kind() == Kind::Programs => {
@@ -109,7 +109,7 @@ impl Watched {
             }
             Request::Every(interval) => {
                 if *interval < self.options.interval {
-                    // Only a new recording can read more often.
+                    // Only a new recording can read the counters more often.
                     self.options.interval = *interval;
                     self.live.end()?;
                     self.live = start(&self.options, self.keep_for, self.redact)?;
@@ -125,7 +125,7 @@ impl Watched {
         })
     }
 
-    /// Returns the next interval, or `None` while it lasts.
+    /// Returns the next interval; `None` while the interval lasts or the screen is paused.
     fn next_interval(&mut self) -> anyhow::Result<Option<Answer>> {
         if self.is_paused {
             return Ok(None);
@@ -135,15 +135,15 @@ impl Watched {
         Ok(Some(self.show(interval)))
     }
 
-    /// Makes the answer that shows an interval.
+    /// Makes an interval the shown one, and returns the answer for the screen.
     fn show(&mut self, interval: Interval) -> Answer {
         let interval = Arc::new(interval);
         self.shown = Some(Arc::clone(&interval));
         Answer::Newer(Model::Interval(interval, Arc::clone(&self.history)))
     }
 
-    /// Writes the current file to `target`. If it is shorter than `--keep`, also writes the previous file beside it. Returns a message with the
-    /// names.
+    /// Writes the current file to `target`. If the current file is shorter than `--keep`, also writes the previous file, with the extension
+    /// `before.data`. Returns a message with the names.
     fn write(&self, target: &Path) -> anyhow::Result<String> {
         let mut parts = vec![self.live.path()];
         let mut targets = vec![target.to_owned()];

@@ -53,7 +53,7 @@ impl Mix {
     }
 }
 
-/// Predicted tax that the victims pay for the agent, as a part of their CPU time.
+/// Predicted CPU time that the agent costs the victims, as a fraction of their CPU time.
 struct Prediction {
     tax: f64,
     margin: f64,

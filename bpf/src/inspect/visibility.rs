@@ -7,20 +7,20 @@ use bprec_host::{hidden_addresses, sysctl_number};
 pub(crate) fn hidden_symbols() -> Option<&'static str> {
     if sysctl_number("net/core/bpf_jit_enable") == Some(0) {
         return Some(
-            "net.core.bpf_jit_enable is 0: the kernel interprets programs, so they have no machine code to sample; sysctl \
-             net.core.bpf_jit_enable=1",
+            "net.core.bpf_jit_enable is 0: the kernel interprets programs, so they have no machine code to sample; to \
+             compile them, run sysctl net.core.bpf_jit_enable=1",
         );
     }
     if sysctl_number("net/core/bpf_jit_harden").is_some_and(|level| level != 0) {
         return Some(
             "net.core.bpf_jit_harden is on: /proc/kallsyms does not list trampolines and dispatchers, and their samples \
-             stay unresolved; sysctl net.core.bpf_jit_harden=0",
+             stay unresolved; to resolve them, run sysctl net.core.bpf_jit_harden=0",
         );
     }
     if sysctl_number("net/core/bpf_jit_kallsyms") == Some(0) {
         return Some(
             "net.core.bpf_jit_kallsyms is 0: /proc/kallsyms does not list trampolines and dispatchers, and their samples \
-             stay unresolved; sysctl net.core.bpf_jit_kallsyms=1",
+             stay unresolved; to resolve them, run sysctl net.core.bpf_jit_kallsyms=1",
         );
     }
     None

@@ -1,6 +1,6 @@
 //! Names of our programs. The kernel, other sessions and recordings identify the programs by these names.
 
-/// Programs of the profiler: at the begin of a function, at its end, and at both.
+/// Programs of the profiler: at the entry of a function, at its exit, and one for both.
 pub(super) const ENTER: &str = "bprec_enter";
 pub(super) const LEAVE: &str = "bprec_leave";
 pub(super) const SESSION: &str = "bprec_session";

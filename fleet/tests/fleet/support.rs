@@ -59,7 +59,7 @@ pub(crate) fn recordings() -> Vec<PathBuf> {
     files_below(&repository().join("fixtures/recordings"), &is_one)
 }
 
-/// Recordings of bprec that have an end: their import needs no options.
+/// Complete recordings of bprec, which `import` accepts without options. Recordings of perf and cut-off recordings are left out.
 pub(crate) fn whole_recordings() -> Vec<PathBuf> {
     let mut files = recordings();
     files.retain(|path| {

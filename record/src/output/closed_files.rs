@@ -31,7 +31,7 @@ pub(crate) struct ClosedFiles {
 struct FileList {
     /// Complete files, oldest first.
     files: VecDeque<PathBuf>,
-    /// Number of files that have the name of a closed file and are not complete yet.
+    /// Count of files that [`ClosedFiles::make_way`] announced and that are not complete yet.
     closing: usize,
     /// Descriptors of deleted files. Their disk space is free once the descriptors are closed, which can take long.
     nameless: Vec<File>,

@@ -55,7 +55,7 @@ coded! {
             "! {path} has {}: too few to estimate the error of its numbers (record 30 s or more)", counted(*intervals as u64, "interval");
         /// A side has two or three recordings: too few to know how much recordings vary.
         FewRecordings { side: DiffSide, recordings: usize } = "few_recordings":
-            "the {side} side has {}: the variation between recordings is hardly known, so intervals are wide (record 4 or more)",
+            "the {side} side has only {}: the variation between recordings is uncertain, so confidence intervals are wide (use 4 or more)",
             counted(*recordings as u64, "recording");
         /// Some programs are hidden.
         HiddenPrograms { programs: usize } = "hidden_programs":

@@ -5,7 +5,7 @@ use bprec_filter::Glob;
 use std::fmt;
 use std::str::FromStr;
 
-/// A condition under which the comparison fails.
+/// A condition of `--fail-if`: the comparison fails if the metric of a selected program is beyond the bound.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     /// Text of the condition, as given on the command line.
@@ -15,55 +15,55 @@ pub struct Condition {
     pub(crate) bound: Bound,
 }
 
-/// Programs that a condition applies to.
+/// Selection of the programs that a condition judges, each by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// Programs whose name matches the glob pattern.
     Name(String),
     /// Programs whose type matches the glob pattern.
     Type(String),
-    /// Programs that a process holds whose name matches the glob pattern.
+    /// Programs that have an owner with a matching name. Owners are the processes that hold the program.
     Owner(String),
-    /// All of BPF together.
+    /// The sum of all programs.
     Total,
 }
 
 /// Metric of a program, or of all programs together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Metric {
-    /// Share of the machine, %.
+    /// Share of the machine, %; only for events that are clocks.
     Share,
-    /// Charged weight per second and CPU, in the unit of the event.
+    /// Weight of the event charged to the program, per second and CPU: ns for clocks, otherwise events.
     Cost,
-    /// Runs per second.
+    /// Runs per second, on all CPUs.
     RunsPerSecond,
-    /// Time per run, ns: mean of the middle half of the intervals.
+    /// Time per run, ns: mean over the intervals, without the highest third; with too few intervals, mean over all runs.
     TimePerRun,
     /// Time per run, ns: mean over all runs.
     MeanTimePerRun,
-    /// Events per run; the text is the name of the event.
+    /// Weight of this event per run.
     EventPerRun(String),
-    /// Samples per recording.
+    /// Count of samples in a recording.
     Samples,
-    /// Lost samples, % of all samples including the lost ones.
+    /// Lost samples, % of all samples, recorded or lost. Only for [`Selector::Total`].
     Lost,
 }
 
-/// Limit on a metric. The comparison fails if the new value is beyond the limit.
+/// Limit on the new value of a metric. The comparison fails if the whole confidence interval of the value (or of its change) is beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bound {
-    /// Fails if the new value is more than this multiple of the base.
+    /// `+5%` is 1.05: fails if the new value is more than this multiple of the base.
     Grows(f64),
-    /// Fails if the new value is less than this multiple of the base.
+    /// `-5%` is 0.95: fails if the new value is less than this multiple of the base.
     Falls(f64),
-    /// Fails if the new value is more than this.
+    /// Fails if the new value is more than this number, in the unit of the metric.
     Above(f64),
-    /// Fails if the new value is less than this.
+    /// Fails if the new value is less than this number, in the unit of the metric.
     Below(f64),
 }
 
 impl Bound {
-    /// Limit: a value in the metric's unit, or a multiple of the base.
+    /// Returns the number of the bound: a value in the unit of the metric, or a multiple of the base.
     pub(crate) fn limit(self) -> f64 {
         let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
         limit
@@ -76,7 +76,7 @@ impl Bound {
 }
 
 impl Selector {
-    /// Returns true if a program is selected; [`Selector::Total`] selects no single program.
+    /// Returns true if the selector selects this program. [`Selector::Total`] selects no single program.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
         match self {
             Selector::Name(pattern) => Glob::new(pattern).matches(name),
@@ -91,7 +91,7 @@ impl Selector {
 }
 
 impl Metric {
-    /// Returns true if the metric is a count of samples, without sampling error.
+    /// Returns true if the metric is exact: counted samples, not an estimate from samples.
     pub(crate) fn is_count(&self) -> bool {
         matches!(self, Metric::Samples | Metric::Lost)
     }
@@ -114,17 +114,17 @@ impl FromStr for Condition {
     }
 }
 
-/// Error in a condition, with its byte offset.
+/// Error in the text of a condition, with its byte offset in the text.
 struct Fault {
     at: usize,
     problem: String,
 }
 
 impl Fault {
-    /// Returns an error message with the text and a caret below the fault.
+    /// Returns an error with the text of the condition, and a caret below the fault.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        // Not `{:width$}`: its limit is 65,535, and a text can be longer.
+        // Not `{:width$}`: a width is at most 65,535, and a text can be longer.
         let blanks = " ".repeat(before);
         let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)
@@ -149,7 +149,7 @@ impl<'t> Cursor<'t> {
         Err(Fault { at: self.at, problem: problem.into() })
     }
 
-    /// Skips blanks and takes the text up to the next blank.
+    /// Skips blanks, and returns the text up to the next blank.
     fn word(&mut self) -> &'t str {
         self.skip_blanks();
         let rest = self.rest();
@@ -167,7 +167,7 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     if metric == Metric::Lost && selector != Selector::Total {
         return Err(Fault {
             at: metric_at,
-            problem: "lost events are counted for all programs together: write total lost …".into(),
+            problem: "lost samples are counted for all programs together: write total lost …".into(),
         });
     }
     let is_of_runs =
@@ -207,7 +207,7 @@ fn selector(cursor: &mut Cursor<'_>) -> Result<Selector, Fault> {
     })
 }
 
-/// Takes a pattern: text up to the next blank, or a quoted text.
+/// Reads a pattern: the text up to the next blank, or a text in quotes.
 fn pattern(cursor: &mut Cursor<'_>) -> Result<String, Fault> {
     if let Some(quoted) = cursor.rest().strip_prefix('"') {
         let Some(end) = quoted.find('"') else { return cursor.fault("expected a closing quote") };
@@ -293,7 +293,7 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
     }
 }
 
-/// Factor that converts the unit into the metric's unit; `None` if the metric does not accept the unit.
+/// Returns the factor from `unit` to the unit of the metric; `None` if the metric does not accept `unit`.
 fn scale(unit: &str, metric: &Metric) -> Option<f64> {
     let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
     let is_share = matches!(metric, Metric::Share | Metric::Lost);

@@ -291,8 +291,8 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Processes a frame in an image (trampoline, dispatcher or struct_ops stub). A trampoline also calls the function that it instruments: a sample
-    /// there is not in entry code.
+    /// Processes a frame in an image (trampoline, dispatcher or struct_ops stub). `called` is the function that this frame calls, if any. A trampoline
+    /// also calls the kernel function that it instruments: time in that function is not entry code, so the walk continues outward.
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,

@@ -21,7 +21,7 @@ use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if `kept` keeps their addresses.
+/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if `kept.addresses` is set.
 pub(crate) fn profile(
     recording: &OpenRecording<'_>,
     index: &Index,

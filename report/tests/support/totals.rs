@@ -63,7 +63,7 @@ fn pprof_totals(packed: &[u8]) -> (u128, u128) {
     totals
 }
 
-/// Sum of the values of each profile in an OTLP message: first of weights, then of samples.
+/// Totals of the two profiles in an OTLP message: of weights and of samples.
 fn otlp_totals(message: &[u8]) -> Vec<u128> {
     let below = |message, wanted| fields(message).into_iter().filter(move |(number, _)| *number == wanted);
     let profiles =

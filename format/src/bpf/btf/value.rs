@@ -50,7 +50,8 @@ pub enum Value<'a> {
     Members(Vec<(Option<&'a [u8]>, Value<'a>)>),
     /// Value that lies beyond the end of the bytes.
     Missing,
-    /// Value left out by a limit. In an array, among members or after text, `Cut` replaces the rest.
+    /// Value omitted because of a limit. As the last element or member, it stands for all that follow. Text that was cut is an array of the text and
+    /// `Cut`.
     Cut,
 }
 

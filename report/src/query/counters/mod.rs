@@ -1,8 +1,8 @@
 //! Counters: exact counts of each program, and all counters over time. Run statistics come from `index::runs`.
 //!
-//! The recording has totals as they were read (`bprec_format::bprec::state`, kinds 12 to 14). This module computes the counts between snapshots,
-//! estimates the runs that the gate skipped, and subtracts the overhead of counting. Contradictory counts are reported as such and not shown as
-//! numbers.
+//! The recording has totals since counting began (`bprec_format::bprec::state`, kinds 12 to 14). This module computes the counts between snapshots,
+//! estimates the runs that the counting programs skipped (to limit what they cost, they measure one run in several: their gate), and subtracts the
+//! overhead of counting. Contradictory counts are reported as such and not shown as numbers.
 
 mod estimate;
 mod exact;

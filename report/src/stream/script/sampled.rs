@@ -7,7 +7,7 @@ use bprec_format::bprec::sampler::{Parts, SamplerPayload};
 
 use super::text::{Plain, Text};
 
-/// Returns the sample with the payload's values in place of its own, where the payload has them.
+/// Returns the sample with period, address and cgroup of the payload, if the payload has them. The call chain is always the payload's.
 pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &SamplerPayload<'a>) -> SampleFields<'a> {
     SampleFields {
         period: payload.period.or(fields.period),
