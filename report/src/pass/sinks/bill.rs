@@ -106,8 +106,9 @@ struct SharedKey {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventBillLines {
     pub(crate) lines: FxHashMap<BillKey, Billed>,
-    /// Samples of each payer, in BPF or not, without those of idle CPUs; empty if lines are not split by payer.
-    pub(crate) busy: FxHashMap<u32, Count>,
+    /// Samples of each payer, in BPF or not, without those of idle CPUs; `None` if lines are not split by payer. In a box, because a recording may
+    /// have thousands of events.
+    pub(crate) busy: Option<Box<FxHashMap<u32, Count>>>,
     /// Samples of hooks with several programs, until they are shared out.
     hooks: FxHashMap<(Sharers, SharedKey), Count>,
     /// Samples of wake-ups, until they are shared out among the programs that fill buffers.
@@ -119,14 +120,18 @@ impl EventBillLines {
         self.lines.entry(line).or_default().count.merge(count);
     }
 
+    fn add_busy(&mut self, payer: u32, count: Count) {
+        self.busy.get_or_insert_default().entry(payer).or_default().merge(count);
+    }
+
     /// Adds the lines of another thread. `numbers` are the numbers here of the other thread's payers.
     fn merge(&mut self, other: EventBillLines, numbers: &[u32]) {
         let number = |payer: Option<u32>| payer.map(|payer| numbers[payer as usize]);
         for ((owner, program, part, payer), billed) in other.lines {
             self.lines.entry((owner, program, part, number(payer))).or_default().merge(billed);
         }
-        for (payer, count) in other.busy {
-            self.busy.entry(numbers[payer as usize]).or_default().merge(count);
+        for (payer, count) in other.busy.into_iter().flat_map(|busy| *busy) {
+            self.add_busy(numbers[payer as usize], count);
         }
         for (mine, theirs) in [(&mut self.hooks, other.hooks), (&mut self.wakeups, other.wakeups)] {
             for ((sharers, key), count) in theirs {
@@ -401,7 +406,7 @@ impl Sink for BillSink<'_> {
         let task_owner = self.task_owner(sample)?;
         let payer = self.keys.payer(self.index, &self.facts.payers, sample)?;
         if let Some(payer) = payer.filter(|_| !is_idle(self.index, sample, attribution.charge)) {
-            self.events.of(sample.event).busy.entry(payer).or_default().merge(sample.count);
+            self.events.of(sample.event).add_busy(payer, sample.count);
         }
         if payer.is_some() && task_owner.is_some() {
             // A task that is gone runs no program of others either.

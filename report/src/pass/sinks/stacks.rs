@@ -186,7 +186,8 @@ impl<'i> StacksSink<'i> {
             let leaf = self.frame(leaf_space, KernelFrame { addr: ip, is_exact: true }, pid, time_ns);
             self.set_leaf(leaf);
         }
-        let container = if self.kept.containers { self.container(sample)? } else { None };
+        // A sample with an unreadable cgroup stays in the profile, as in exports without containers.
+        let container = if self.kept.containers { self.container(sample).unwrap_or_default() } else { None };
         let thread = StackFrame::Thread(sample.pid_tid.1, container);
         self.chain.push(sample.comm.map_or(thread, |comm| StackFrame::Comm(comm, container)));
         Ok(())

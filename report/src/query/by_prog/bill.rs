@@ -141,6 +141,8 @@ impl BillBuilder<'_> {
                 others_sums.merge(&sums);
             }
         }
+        // A recording may have thousands of events, most of them with one owner.
+        owners.shrink_to_fit();
         EventBill {
             name: self.facts.recording.names[number].clone(),
             unit: event.unit,

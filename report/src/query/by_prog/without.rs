@@ -133,7 +133,7 @@ impl WithoutBuilder<'_> {
         let facts = self.facts;
         let event = facts.event(number);
         let mut costs: FxHashMap<u32, Cost> = FxHashMap::default();
-        for (payer, now) in &lines.busy {
+        for (payer, now) in lines.busy.iter().flat_map(|busy| busy.iter()) {
             costs.entry(*payer).or_default().now.merge(*now);
         }
         for ((owner, _, part, payer), billed) in &lines.lines {
