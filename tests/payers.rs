@@ -104,7 +104,7 @@ fn the_process_that_makes_the_calls_pays_for_the_program() {
         let without_ns = victim.cpu_ns(VICTIM);
         // The program handles this call for all processes.
         let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_getppid).unwrap();
-        let program = program.loops(300).unwrap().start().unwrap();
+        let program = program.loops(150).unwrap().start().unwrap();
         let id = program.id_of("same_name_in_two_objects").unwrap();
         // Sampling interrupts take time, so the reference is measured without them.
         let with_ns = victim.cpu_ns(VICTIM);
