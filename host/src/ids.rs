@@ -24,7 +24,7 @@ pub fn machine_id() -> Option<String> {
         return None;
     }
     // In a container, `/etc` is that of its image, which many machines have. The first process is outside of it.
-    let text = match fs::read_to_string("/proc/1/root/etc/machine-id") {
+    let text = match fs::read_to_string(Path::new("/proc/1/root").join("etc/machine-id")) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_image() => {
             fs::read_to_string("/etc/machine-id")
         }

@@ -377,7 +377,7 @@ fn files_that_are_not_of_one_recording_are_refused() {
     let boot = refused(vec![first.clone(), later]);
     assert!(boot.contains("part-0.data and part-1.data: recorded after different boots"), "{boot}");
 
-    // Where both files have the ids of their boots, the wall clock, which anyone may set, does not count.
+    // The wall clock, which anyone may set, does not count if both files have the ids of their boots.
     let first = with_session(&first, &|session| session.boot_id = "a".repeat(32));
     let other = with_session(&second, &|session| session.boot_id = "b".repeat(32));
     let boot = refused(vec![first.clone(), other]);
