@@ -31,7 +31,9 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print details. Commands that read recordings also print the state of their sandbox.
+    /// Print details.
+    ///
+    /// Commands that read recordings also print the state of their sandbox.
     #[arg(short, long, global = true)]
     verbose: bool,
 

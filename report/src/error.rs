@@ -127,7 +127,7 @@ impl Error {
         Error::NotRecording { path: path.to_owned(), problem }
     }
 
-    /// Returns true if a filter matches no program or no task of the recording. The user may expect that.
+    /// Returns true if a filter matches no program, owner or task of the recording. `bprec` then ends with exit code 1, as grep does, and not 2.
     pub fn is_no_match(&self) -> bool {
         matches!(self, Error::NoProgram { .. } | Error::NoProgramOrOwner { .. } | Error::NoTask { .. })
     }

@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
         Ok(stacks.total)
     }
 
-    /// Writes the call chains of a profile, without the samples of threads over time. Returns the number of samples; writes nothing if there are
+    /// Writes a profile of call chains for a format without a time line (pprof, OTLP). Returns the count of samples; writes nothing if there are
     /// none.
     fn export_profile(
         &self,

@@ -96,7 +96,7 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert!(verified.status.success(), "{}", text(&verified.stderr));
 }
 
-/// Known facts: samples of a program as counted by perf, and the hosts of the recordings.
+/// Recordings of several kernels and architectures in one lake keep what is known of their machines.
 #[test]
 fn recordings_of_different_machines_stand_side_by_side() {
     let lake = Lake::with(&recordings(), &["--date", "2026-01-02", "--unfinished"]);

@@ -76,8 +76,9 @@ impl Origin {
             notify(
                 Level::Warning,
                 &format!(
-                    "the file could not get its old name back, so the recording continues in {}: {error}",
-                    closed.display()
+                    "cannot rename {closed} back to {}: {error}; the last file of the recording stays at {closed}",
+                    self.path.display(),
+                    closed = closed.display()
                 ),
             );
         }

@@ -78,7 +78,7 @@ impl UserObjects {
                 for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
                     let name = format!("{} ({})", sampler.spec.name, program.name);
                     let mut carrier = sampler.clone();
-                    // With incomplete call chains, the kernel refuses a program that reads stacks, or the program gets only a part of each stack.
+                    // Keeps user call chains: without these, the kernel refuses a program that reads stacks, or gives it only a part of each stack.
                     carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
                     carrier.spec.name.clone_from(&name);
                     let purpose = ObjectEventPurpose::Samples(index);

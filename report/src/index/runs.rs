@@ -51,7 +51,7 @@ pub(crate) struct RunSeries {
     programs: FxHashMap<ProgramKey, ProgramSeries>,
     /// Number of points of all programs.
     points: usize,
-    /// Time, ns, for which statistics had been on at the last reading: for the recorder, and for other tools.
+    /// Total times, ns, for which statistics were on until the last reading: for the recorder, and for other tools.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
     /// Moments that cut the time into intervals.

@@ -112,7 +112,7 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                // A miss is a run, too: the recursion guard refused the counting program, not the counted one.
+                // A miss is a run, too: the recursion guard skipped the counting program, but the counted program ran.
                 let runs = counts.runs.saturating_add(counts.misses.unwrap_or(0));
                 let counts = RunCounts { runs, ..counts.clone() };
                 target.track.add(snapshot.time_ns, &counts, since, period, window, self.over_time);
