@@ -3,6 +3,7 @@
 
 mod text;
 
+pub use text::Secret;
 pub(crate) use text::{CountedText, Fixed, LastText, PaddedText, Public, TEXT_ALIGN_BYTES, meaning};
 
 use crate::{Endian, Error, Reader, Result, Writer};
@@ -27,42 +28,6 @@ pub(crate) trait Codec<'a, T> {
 
     /// Passes each secret in the value to `secrets`.
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
-}
-
-/// Kind of a secret text. Redaction chooses the replacement by the kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Secret {
-    /// Name of a task.
-    Comm,
-    /// Path of a cgroup.
-    Cgroup,
-    /// Name of a task, or path of a cgroup. The path of a cgroup starts with `/`.
-    CommOrCgroup,
-    /// Path of a file.
-    Path,
-    /// Path in a mapping: of a file, or `[vdso]`, `//anon` and the like.
-    Mapping,
-    /// Target of the recording: CPU and task numbers, or the words of a command.
-    Target,
-    /// Source of counts: one of three words if bprec wrote it, else any text.
-    Tier,
-    /// Name of an event; it may contain paths and filters.
-    Event,
-    /// Id of the machine.
-    Machine,
-    /// Id of a boot of the machine.
-    Boot,
-    /// Value that a program's author chose.
-    Value,
-    /// Name of a function of a BPF program.
-    Program,
-    /// Name of a map.
-    Map,
-    /// Name of a kernel function or of a BPF program's code.
-    Symbol,
-    /// A message of the recorder; it may contain any name.
-    Message,
 }
 
 /// Replaces secrets in place.

@@ -1,6 +1,6 @@
 //! Layouts of texts, and the kinds of secrets in them.
 
-use super::{Codec, Secret, Secrets};
+use super::{Codec, Secrets};
 use crate::{Reader, Result, Writer};
 
 /// `length u16`, then that many bytes of text; the writer cuts the text at `MAX_BYTES`. `K` is the meaning of the text.
@@ -111,9 +111,16 @@ impl Meaning for Public {
     const SECRET: Option<Secret> = None;
 }
 
-/// Defines a type for each kind of [`Secret`].
-macro_rules! meanings {
-    ($($name:ident),* $(,)?) => {
+/// Defines the kinds of secrets, and a type for each kind.
+macro_rules! secrets {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Kind of a secret text. Redaction chooses the replacement by the kind.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Secret {
+            $($(#[$doc])* $name,)*
+        }
+
         /// Types that name the kinds of [`Secret`] in the tables of layouts.
         pub(crate) mod meaning {
             use super::{Meaning, Secret};
@@ -127,20 +134,35 @@ macro_rules! meanings {
     };
 }
 
-meanings!(
+secrets! {
+    /// Name of a task.
     Comm,
+    /// Path of a cgroup.
     Cgroup,
+    /// Name of a task, or path of a cgroup. The path of a cgroup starts with `/`.
     CommOrCgroup,
+    /// Path of a file.
     Path,
+    /// Path in a mapping: of a file, or `[vdso]`, `//anon` and the like.
     Mapping,
+    /// Target of the recording: CPU and task numbers, or the words of a command.
     Target,
+    /// Source of counts: one of three words if bprec wrote it, else any text.
     Tier,
+    /// Name of an event; it may contain paths and filters.
     Event,
+    /// Id of the machine.
     Machine,
+    /// Id of a boot of the machine.
     Boot,
+    /// Value that a program's author chose.
     Value,
+    /// Name of a function of a BPF program.
     Program,
+    /// Name of a map.
     Map,
+    /// Name of a kernel function or of a BPF program's code.
     Symbol,
-    Message
-);
+    /// A message of the recorder; it may contain any name.
+    Message,
+}
