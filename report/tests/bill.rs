@@ -3,6 +3,7 @@
 
 mod support;
 
+use crate::text;
 use bprec_report::model::{BillParts, Count, EventBill, EventReport};
 use bprec_report::{Document, Input, Options, Session};
 use serde_json::Value;
@@ -108,15 +109,10 @@ fn outputs_of_a_bill_say_the_same() {
             session.bill(&options, None).unwrap()
         });
         assert_eq!(one, three, "{}", path.display());
-        let text = |write: &dyn Fn(&mut Vec<u8>)| {
-            let mut out = Vec::new();
-            write(&mut out);
-            String::from_utf8(out).unwrap()
-        };
-        let csv = text(&|out| one.write_csv(out).unwrap());
-        let json: Value = serde_json::from_str(&text(&|out| one.write_json(out).unwrap())).unwrap();
-        let table = text(&|out| one.write_table(out, usize::MAX).unwrap());
-        let markdown = text(&|out| one.write_markdown(out).unwrap());
+        let csv = text(|out| one.write_csv(out).unwrap());
+        let json: Value = serde_json::from_str(&text(|out| one.write_json(out).unwrap())).unwrap();
+        let table = text(|out| one.write_table(out, usize::MAX).unwrap());
+        let markdown = text(|out| one.write_markdown(out).unwrap());
         let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
         let head = rows.next().unwrap();
         let column = |name: &str| head.iter().position(|it| *it == name).unwrap();

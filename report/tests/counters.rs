@@ -5,6 +5,7 @@
 #[path = "support/states.rs"]
 mod states;
 
+use crate::text;
 use bprec_format::bprec::state::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, LinkMisses, ProbeMisses,
     ProgramCounters, ProgramRuns, Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget,
@@ -198,12 +199,6 @@ fn csv_fields(text: &str) -> Vec<Vec<String>> {
 
 fn close(value: f64, expected: f64) {
     assert!((value - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{value}, expected {expected}");
-}
-
-fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
-    let mut out = Vec::new();
-    write(&mut out);
-    String::from_utf8(out).unwrap()
 }
 
 #[test]

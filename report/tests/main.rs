@@ -82,3 +82,11 @@ mod unknown_code;
 mod views;
 #[path = "without.rs"]
 mod without;
+
+/// Returns the text that `write` writes.
+#[expect(clippy::unwrap_used, reason = "a test")]
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+use crate::text;
 use bprec_report::model::{self, Report};
 use bprec_report::{
     AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, Session, Split, by_prog, diff,
@@ -23,12 +24,6 @@ fn fixtures() -> Vec<PathBuf> {
     files.sort();
     assert!(files.len() > 10, "{files:?}");
     files
-}
-
-fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
-    let mut out = Vec::new();
-    write(&mut out);
-    String::from_utf8(out).unwrap()
 }
 
 /// Cells of a line of the table, found by the positions of the column names.

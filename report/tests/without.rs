@@ -3,6 +3,7 @@
 
 mod support;
 
+use crate::text;
 use bprec_generate::{Shape, SharedHook, generate_bytes};
 use bprec_report::model::{Count, CpuChange, EventWithout};
 use bprec_report::{Document, Error, Input, Options, Payer, Session};
@@ -118,14 +119,9 @@ fn outputs_of_a_prediction_say_the_same() {
         };
         let (Ok(one), Ok(three)) = (of(1), of(3)) else { continue };
         assert_eq!(one, three, "{}", path.display());
-        let text = |write: &dyn Fn(&mut Vec<u8>)| {
-            let mut out = Vec::new();
-            write(&mut out);
-            String::from_utf8(out).unwrap()
-        };
-        let csv = text(&|out| one.write_csv(out).unwrap());
-        let json: Value = serde_json::from_str(&text(&|out| one.write_json(out).unwrap())).unwrap();
-        let markdown = text(&|out| one.write_markdown(out).unwrap());
+        let csv = text(|out| one.write_csv(out).unwrap());
+        let json: Value = serde_json::from_str(&text(|out| one.write_json(out).unwrap())).unwrap();
+        let markdown = text(|out| one.write_markdown(out).unwrap());
         let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
         let head = rows.next().unwrap();
         let column = |name: &str| head.iter().position(|it| *it == name).unwrap();
