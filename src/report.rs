@@ -211,6 +211,8 @@ const BARS_FROM: usize = 120;
 
 /// Message if a view of samples has no sample to show.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
+/// Message of `--without` for a recording without samples.
+const NO_PREDICTION: &str = "bprec: the recording has no samples, so there is no prediction";
 /// Message if `--bill` finds no owner.
 const NO_OWNER: &str = "bprec: no owner of a BPF program matches --bill; --bill without a name lists all owners";
 /// Message of `--bill` for a recording without programs.
@@ -293,7 +295,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     if !args.without.is_empty() {
         let read = || Session::open(&input)?.without(&options, &args.without, &args.payers);
-        return view.show(out, read, |it| !it.events.is_empty(), NO_SAMPLE);
+        return view.show(out, read, |it| !it.events.is_empty(), NO_PREDICTION);
     }
     if !args.payers.is_empty() {
         let read = || Session::open(&input)?.payers(&options, &args.payers);

@@ -1,7 +1,7 @@
 -- Hosts by CPU time of all their programs. A host has the name of its last recording.
 WITH recorded AS (
-  SELECT host_id, kernel_release, window_start, MAX(host_name) AS host_name,
-         ROW_NUMBER() OVER (PARTITION BY host_id, kernel_release ORDER BY window_start DESC NULLS LAST) AS age,
+  SELECT host_id, kernel_release, window_start,
+         FIRST_VALUE(MAX(host_name)) OVER (PARTITION BY host_id ORDER BY window_start DESC NULLS LAST) AS host_name,
          SUM(CAST(run_cnt AS DECIMAL(20,0))) AS runs,
          SUM(CAST(run_time_ns AS DECIMAL(20,0))) AS cpu_ns,
          MAX(CAST(observed_ns AS DECIMAL(20,0))) AS observed_ns,
@@ -10,7 +10,7 @@ WITH recorded AS (
   WHERE counts_others = FALSE AND date >= '${since}' AND date <= '${until}'
   GROUP BY host_id, kernel_release, window_start),
 summed AS (
-  SELECT host_id, MAX(CASE WHEN age = 1 THEN host_name END) AS host_name, kernel_release, COUNT(*) AS recordings, SUM(runs) AS runs, SUM(cpu_ns) AS cpu_ns,
+  SELECT host_id, MAX(host_name) AS host_name, kernel_release, COUNT(*) AS recordings, SUM(runs) AS runs, SUM(cpu_ns) AS cpu_ns,
          CASE WHEN COUNT(observed_ns) = COUNT(*) THEN SUM(observed_ns) END AS observed_ns,
          CASE WHEN COUNT(capacity_ns) = COUNT(*) THEN SUM(capacity_ns) END AS capacity_ns
   FROM recorded

@@ -39,9 +39,11 @@ pub fn boot_id() -> Option<String> {
     parsed(&text.replace('-', "")).map(digits)
 }
 
-/// Returns true if the root directory is an overlay, as that of a container is.
+/// Returns true if the root directory is that of a container: an overlay, or with the file that Docker or Podman makes.
 fn is_image() -> bool {
-    mounts_of_type(b"overlay").is_ok_and(|mounts| mounts.iter().any(|mount| mount == Path::new("/")))
+    let is_root = |kind: &[u8]| mounts_of_type(kind).is_ok_and(|mounts| mounts.iter().any(|it| it == Path::new("/")));
+    let marks = ["/.dockerenv", "/run/.containerenv"];
+    is_root(b"overlay") || is_root(b"fuse.fuse-overlayfs") || marks.iter().any(|mark| Path::new(mark).exists())
 }
 
 fn hashed(machine_id: &str) -> Option<String> {

@@ -57,7 +57,8 @@ impl<'a> Session<'a> {
             let mut index = Index::build(&recording, wanted);
             if let Some(file) = index.other_boot {
                 let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());
-                let problem = "recorded after different boots: by their clocks, the machine booted at different times";
+                let problem =
+                    "recorded after different boots, as the ids of the boots show, or the clocks if there are no ids";
                 return Err(Error::Files { first, second, problem: problem.to_owned() });
             }
             correct_runs(&recording, &mut index, wanted.threads);

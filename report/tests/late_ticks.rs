@@ -19,6 +19,11 @@ const KERNEL_ADDR: u64 = 0xffff_ffff_8100_0000;
 
 /// Recording of an event on two CPUs of a machine with `online` CPUs. CPU 0 runs task 7, CPU 1 runs `idle_pid` (0 is the idle task).
 fn recording(flags: AttrFlags, online: u32, idle_pid: u32) -> Input {
+    throttled(flags, online, idle_pid, 0)
+}
+
+/// The same recording, in which the kernel throttled the event `times` times.
+fn throttled(flags: AttrFlags, online: u32, idle_pid: u32, times: u64) -> Input {
     let fields = [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {
         kind: event_type::SOFTWARE,
@@ -39,6 +44,12 @@ fn recording(flags: AttrFlags, online: u32, idle_pid: u32) -> Input {
             })
             .unwrap();
         }
+    }
+    for time in 0..times {
+        write_record(&mut bytes, RecordType::THROTTLE, 0, &layout, &SampleId::default(), |w| {
+            w.u64(time * TICK_NS).u64(1).u64(1);
+        })
+        .unwrap();
     }
     let data_bytes = (bytes.len() - start) as u64;
     let cpus = [online, online].map(u32::to_le_bytes).concat();
@@ -63,6 +74,14 @@ fn recordings_of_perf_have_late_ticks() {
         assert_eq!((late.capacity_ns, late.missing), (cpus * of_each_cpu, MissingTicks::Unknown));
         assert!((late.arrived_percent - percent).abs() < 1e-9, "{}", late.arrived_percent);
     }
+}
+
+/// Throttling stops the ticks for 10 ms at most, so a few times do not explain that most ticks are missing.
+#[test]
+fn throttling_explains_only_a_part_of_the_missing_ticks() {
+    let late = |times| late(&throttled(AttrFlags::default(), 2, 0, times), &Options::default());
+    assert_eq!(late(2), late(0));
+    assert_eq!(late(200), None);
 }
 
 /// Reports with shares of the machine say that these may be too low.

@@ -386,6 +386,10 @@ fn files_that_are_not_of_one_recording_are_refused() {
         session.boot_id = "a".repeat(32);
         session.realtime_ns += ONE_HOUR_NS;
     });
+    // Redacted files have equal ids, whatever their boots were.
+    let redacted = [&first, &set].map(|file| with_session(file, &|session| session.boot_id = "boot-1".to_owned()));
+    let boot = refused(redacted.to_vec());
+    assert!(boot.contains("part-0.data and part-1.data: recorded after different boots"), "{boot}");
     let joined = Input::join(inputs(vec![first, set])).unwrap();
     let report = Session::open(&joined).unwrap().by_prog(&Options::default()).unwrap();
     assert_eq!(report.recording.boot_id, Some("a".repeat(32)));

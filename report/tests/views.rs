@@ -8,7 +8,7 @@ mod support;
 
 use bprec_report::{Document, ExportFormat, Input, MapsOptions, Options, Report, Session, by_prog, counters, maps};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use support::fixtures;
 
 /// Cells of a line of a table. Two or more blanks separate cells.
@@ -285,4 +285,39 @@ fn first_screens_agree(session: &Session<'_>, report: &Report, page: &Value, opt
         }
     }
     compared
+}
+
+/// The page of a part of the time shows that part from its start: each sample of the part is in an interval, and the costs of all programs over time
+/// add up to the cost of BPF.
+#[test]
+fn a_page_of_a_part_of_the_time_begins_with_that_part() {
+    let input = fixtures().into_iter().find(|path| path.ends_with("linux-6.18/busy.data")).unwrap();
+    let input = Input::open(&input).unwrap();
+    for time in ["0%-50%", "50%-100%", "20%-40%,60%-80%"] {
+        let options = Options { time: time.parse().unwrap(), ..Options::default() };
+        let page = printed(|out| {
+            Session::open(&input).unwrap().export(&options, ExportFormat::Html, out).unwrap();
+        });
+        let data: Value = serde_json::from_slice(&page::data(page.as_bytes())).unwrap();
+        let (first, times) = (&data["first"], &data["times"]);
+        let [elapsed_s, interval_s] = ["elapsed_s", "interval_s"].map(|name| first[name].as_f64().unwrap());
+        let (mut sum, mut cost) = (0.0, 0.0);
+        for program in first["programs"].as_array().unwrap() {
+            cost += program["percent"].as_f64().unwrap();
+            for interval in program["intervals"].as_array().unwrap() {
+                let at = interval[0].as_f64().unwrap();
+                assert!(at * interval_s < elapsed_s, "{time}: {program}");
+                sum += interval[1].as_f64().unwrap() * interval_s.min(elapsed_s - at * interval_s) / elapsed_s;
+            }
+        }
+        assert!(cost > 1.0 && (sum - cost).abs() < 0.01 * cost, "{time}: {sum} of {cost} %");
+        let samples: u64 = times["samples"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).sum();
+        let last = times["intervals"].as_u64().unwrap() - 1;
+        let positions = times["at"].as_array().unwrap().iter().scan(0, |before, at| {
+            *before += at.as_u64().unwrap();
+            Some(*before % (last + 1))
+        });
+        let distinct: BTreeSet<u64> = positions.collect();
+        assert!(samples > 100 && distinct.len() as u64 > last / 2, "{time}: {samples} in {distinct:?}");
+    }
 }

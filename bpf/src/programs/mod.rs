@@ -15,7 +15,8 @@ mod user_object;
 
 pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, LeaderSlot, Locked, Targets};
-pub use names::{counts_others, lists_references};
+pub use bprec_format::bprec::counts_others;
+pub use names::lists_references;
 pub use perf_event::{AttachMethod, Attached};
 pub use profiler::{
     EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, ProbeCounts, Profiler, Refusals, Source, StatsCost, StatsProbe,

@@ -21,11 +21,6 @@ pub(super) const SAMPLER: &str = "bprec_sampler";
 /// Iterator that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// Returns true for the names of programs, of any recorder, that count other programs or calibrate this counting.
-pub fn counts_others(name: &[u8]) -> bool {
-    is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
-}
-
 /// Returns true for the name of a recorder's iterator over references.
 pub fn lists_references(name: &[u8]) -> bool {
     is_one_of(name, &[REFS])

@@ -7,23 +7,20 @@ pub mod journal;
 pub mod sampler;
 pub mod state;
 
-/// Names of the programs with which a recorder measures.
-const PROGRAMS: [&str; 10] = [
-    "bprec_aggregate",
-    "bprec_enter",
-    "bprec_follow",
-    "bprec_follow_o",
-    "bprec_gauge",
-    "bprec_inherit",
-    "bprec_leave",
-    "bprec_refs",
-    "bprec_sampler",
-    "bprec_session",
-];
+/// Names of the programs that count other programs, or calibrate this counting.
+const COUNTING_PROGRAMS: [&str; 4] = ["bprec_enter", "bprec_gauge", "bprec_leave", "bprec_session"];
+/// Names of the other programs with which a recorder measures.
+const OTHER_PROGRAMS: [&str; 6] =
+    ["bprec_aggregate", "bprec_follow", "bprec_follow_o", "bprec_inherit", "bprec_refs", "bprec_sampler"];
 
 /// Returns true for the name of a program with which a recorder measures. Programs of others may have such a name, too.
 pub fn is_program(name: &[u8]) -> bool {
-    PROGRAMS.iter().any(|own| own.as_bytes() == name)
+    counts_others(name) || OTHER_PROGRAMS.iter().any(|own| own.as_bytes() == name)
+}
+
+/// Returns true for the name of a program, of any recorder, that counts other programs or calibrates this counting.
+pub fn counts_others(name: &[u8]) -> bool {
+    COUNTING_PROGRAMS.iter().any(|own| own.as_bytes() == name)
 }
 
 /// Returns true if an event can carry [`state`]s: the event for states is the only bpf-output event of bprec that is

@@ -13,6 +13,9 @@ const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 /// Up to this difference, two boot times by the wall clock count as the same boot: the clock may have been set between the two files.
 const CLOCK_SET_NS: u128 = 60_000_000_000;
 
+/// Length of the id of a boot, in hexadecimal digits.
+const BOOT_ID_DIGITS: usize = 32;
+
 /// Time span of a file.
 #[derive(Debug, Default)]
 struct FileSpan {
@@ -53,12 +56,14 @@ impl FileAccounts {
         span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
     }
 
-    /// Returns the position of a file that was recorded after another boot than the first file. Files without ids of their boots are compared by
-    /// the wall clock at boot. Files without sessions are compared by the wall clock in their feature sections, and the recording's clock is assumed
+    /// Returns the position of a file that was recorded after another boot than the first file. Files without ids of their boots, or with redacted
+    /// ids, are compared by the wall clock at boot. Files without sessions are compared by the wall clock in their feature sections, and the recording's clock is assumed
     /// to count from the boot.
     pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
-        let id = |file: usize| self.spans.get(file).map(|span| &span.boot_id).filter(|id| !id.is_empty());
+        // Redaction numbers the boots of each file anew: all files have `boot-1`.
+        let is_id = |id: &&String| id.len() == BOOT_ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = |file: usize| self.spans.get(file).map(|span| &span.boot_id).filter(is_id);
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
         let by_clock = |file: usize| files[file].clock.map(|(wall_ns, at_ns)| i128::from(wall_ns) - i128::from(at_ns));
         (1..files.len()).find(|file| {

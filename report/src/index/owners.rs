@@ -204,7 +204,11 @@ fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &m
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {
         // The recorder's own programs, which count others, have no state.
         let recorder = states.recorder_pid().filter(|_| states.is_loaded_by_recorder(program));
-        let holder = recorder.map_or(Holder::Unknown, |pid| Holder::Process(pid, "bprec".to_owned()));
+        let holder = match recorder {
+            Some(pid) => Holder::Process(pid, "bprec".to_owned()),
+            None if states.is_of_recorder(program) => Holder::OtherRecorder,
+            None => Holder::Unknown,
+        };
         let number = sets.number(holder);
         if let Some(pid) = recorder {
             pids.insert(pid, number);
@@ -227,8 +231,11 @@ fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &m
         let directory = state.pins.first().map(|pin| String::from_utf8_lossy(pin).into_owned());
         let directory =
             directory.map(|pin| pin.rsplit_once('/').map_or(pin.clone(), |(directory, _)| directory.to_owned()));
-        let none = if states.is_of_recorder(program) { Holder::OtherRecorder } else { Holder::Attachments };
-        sets.number(directory.map_or(none, Holder::PinDirectory))
+        sets.number(match directory {
+            _ if states.is_of_recorder(program) => Holder::OtherRecorder,
+            Some(directory) => Holder::PinDirectory(directory),
+            None => Holder::Attachments,
+        })
     })
 }
 

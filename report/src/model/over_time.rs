@@ -118,6 +118,20 @@ pub struct TimedCount {
     pub count: Count,
 }
 
+impl TimedCount {
+    /// Sorts counts by number and interval, and adds up counts with the same number and interval.
+    pub(crate) fn merge_all(counts: &mut Vec<TimedCount>) {
+        counts.sort_unstable_by_key(|it| (it.number, it.interval));
+        counts.dedup_by(|it, kept| {
+            let is_same = (it.number, it.interval) == (kept.number, kept.interval);
+            if is_same {
+                kept.count.merge(it.count);
+            }
+            is_same
+        });
+    }
+}
+
 /// Cost of a program in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct IntervalCount {

@@ -7,7 +7,6 @@ use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// A time with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -311,19 +310,34 @@ impl Program {
         program_label(&self.name, self.id, self.tag)
     }
 
-    /// Holders: `comm/pid`, then bpffs pins.
+    /// Holders: `comm/pid`, then bpffs pins. Programs with which a recorder measures have `(bprec)` instead of processes.
     pub fn holders(&self) -> String {
-        let mut text = String::new();
-        for owner in &self.owners {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{}/{} ", owner.comm, owner.pid);
-        }
-        for pin in &self.pins {
-            text.extend([pin.as_str(), " "]);
-        }
-        text.pop();
-        text
+        self.processes().chain(self.pins.iter().cloned()).collect::<Vec<_>>().join(" ")
     }
+
+    /// Processes that hold the program, `comm/pid`; `(bprec)` for a program with which a recorder measures.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = String> {
+        let recorder = self.of_recorder.then(|| RECORDER.to_owned());
+        let owners = self.owners.iter().filter(|_| !self.of_recorder);
+        recorder.into_iter().chain(owners.map(|owner| format!("{}/{}", owner.comm, owner.pid)))
+    }
+}
+
+impl Recording {
+    /// Returns the selected time before a moment, ns; both are counted from the recording's start. `None` if the moment is not selected.
+    pub(crate) fn selected_before(&self, at_ns: i64) -> Option<i64> {
+        if self.selected.is_empty() {
+            return Some(at_ns.saturating_sub(length_before(&self.gaps, at_ns)));
+        }
+        let is_selected = self.selected.iter().any(|(from, to)| (*from..=*to).contains(&at_ns));
+        is_selected.then(|| length_before(&self.selected, at_ns))
+    }
+}
+
+/// Length of the parts of spans before a moment, ns.
+fn length_before(spans: &[(i64, i64)], at_ns: i64) -> i64 {
+    let lengths = spans.iter().map(|(from, to)| at_ns.min(*to).saturating_sub(*from).max(0));
+    lengths.fold(0, i64::saturating_add)
 }
 
 /// A program that was announced but not captured.

@@ -1,6 +1,6 @@
 //! Predictions: CPU time of the machine and of each payer if some BPF programs were not there.
 
-use super::{Count, Known, Note, PayerName, Recording, Unit};
+use super::{Count, Known, LateTicks, Note, PayerName, Recording, Unit};
 use crate::options::Payer;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,9 +52,9 @@ pub struct EventWithout {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// True if shares of the machine are scaled up because timer ticks are missing in idle and in busy time.
-    #[serde(skip)]
-    pub is_scaled: bool,
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ticks: Option<LateTicks>,
     /// Payers that the removed programs cost CPU time, the largest cost first.
     pub payers: Vec<PayerWithout>,
     /// Payers that `payers` does not list: the removed programs cost them no CPU time, or `--limit` hides them.
@@ -94,7 +94,7 @@ pub struct CpuChange {
     pub saved: CpuTime,
     /// Share of `saved` in `now`, %: the part of its own CPU time that the payer pays.
     pub tax_percent: Option<f64>,
-    /// Half of the 95 % confidence interval of `tax_percent`, in % of `now`.
+    /// Half of a 95 % interval of `tax_percent`, in % of `now`, as of [`CpuTime::margin_percent`].
     pub tax_margin_percent: Option<f64>,
     /// Part of `saved`: the removed programs' share of work that remaining programs cause, too. The share follows the runs of the programs.
     pub shared: Count,
@@ -104,18 +104,19 @@ pub struct CpuChange {
 }
 
 /// CPU time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CpuTime {
     /// Samples.
     #[serde(flatten)]
     pub count: Count,
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
-    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine.
+    /// Half of a 95 % interval of `machine_percent`, in % of the machine: by the count of samples, and for predictions with an allowance for cost that samples
+    /// do not show, 10 % of what the victims save.
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,
-    /// Half of the 95 % confidence interval of `millicpus`.
+    /// The same for `millicpus`.
     pub margin_millicpus: Option<f64>,
 }
 

@@ -63,7 +63,8 @@ impl Parts<'_> {
         let (programs, program_of) = self.programs();
         let (payers, payer_of) = self.payers();
         let mut flows: FxHashMap<(usize, usize), (Count, IntervalSums)> = FxHashMap::default();
-        for cell in &self.payers.rows {
+        // A payer whose samples weigh nothing has no slice.
+        for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
             let (count, sums) = flows.entry((program, payer_of[cell.payer])).or_default();
             count.merge(cell.count);
@@ -109,7 +110,8 @@ impl Parts<'_> {
     /// Returns the slices of programs, and for each program or other row the position of its slice.
     fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<ProgramOrName<'_>, usize>) {
         let mut charged: Vec<(ProgramOrName<'_>, Count)> = Vec::new();
-        for cell in &self.payers.rows {
+        // A payer whose samples weigh nothing has no slice.
+        for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let key = (cell.program, cell.name.as_str());
             match charged.last_mut().filter(|(last, _)| *last == key) {
                 Some((_, sum)) => sum.merge(cell.count),

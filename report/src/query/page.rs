@@ -48,7 +48,7 @@ const LEAST_PART_PERCENT: f64 = 0.5;
 /// Makes everything that a page shows of the first selected event that has samples.
 pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
-    let intervals = IntervalQuery::new(recording, index, options, None)?;
+    let intervals = IntervalQuery::of_selected(recording, index, options)?;
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
@@ -58,7 +58,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
         let of_time = Some(intervals.intervals());
-        let kept = KeptDetails { intervals: of_time, ..KeptDetails::default() };
+        let kept = KeptDetails { intervals: of_time.clone(), ..KeptDetails::default() };
         let stacks = StacksSink::new(index, asked.clone(), kept);
         let code = (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events, of_time));
         ((stacks, UserTimeSink::new(events)), code)
@@ -124,7 +124,7 @@ pub(crate) fn overviews(
     options: &Options,
 ) -> Result<(Report, Vec<Overview>)> {
     let events = recording.events.all().len();
-    let intervals = IntervalQuery::new(recording, index, options, None)?;
+    let intervals = IntervalQuery::of_selected(recording, index, options)?;
     let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     wanted.pivots.push(payers::key(vec![Payer::Comm]));
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped, seconds};
 use crate::model::{
-    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, RECORDER, Runs, TimeBound,
+    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound,
 };
 use crate::view::grid::Column;
 
@@ -61,16 +61,12 @@ pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     places.collect::<Vec<_>>().join(" ")
 }
 
-/// Holders of a program: processes, the first pin, and the count of further pins as `+N`. Programs with which a recorder measures show `(bprec)`
-/// instead of processes.
+/// Holders of a program: processes, the first pin, and the count of further pins as `+N`.
 pub(super) fn holders(program: &Program) -> String {
-    let recorder = program.of_recorder.then(|| RECORDER.to_owned());
-    let owners = program.owners.iter().filter(|_| !program.of_recorder);
-    let owners = owners.map(|owner| format!("{}/{}", owner.comm, owner.pid));
     let pin = program.pins.first().cloned();
     let more = program.pins.len().saturating_sub(1);
     let more = (more > 0).then(|| format!("+{more}"));
-    recorder.into_iter().chain(owners).chain(pin).chain(more).collect::<Vec<_>>().join(" ")
+    program.processes().chain(pin).chain(more).collect::<Vec<_>>().join(" ")
 }
 
 /// Time per run by run statistics, ns.

@@ -175,7 +175,7 @@ struct PayerOfAll {
 /// Load or unload of a program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flag {
-    /// Time, seconds since the recording's start.
+    /// Seconds of selected time before.
     pub at_s: f64,
     /// Name of the program, and `loaded` or `unloaded`.
     pub text: String,
@@ -276,7 +276,7 @@ pub(super) fn of_page(page: &Page, event: &EventReport, key: impl Fn(usize) -> S
         let name = row.program.map_or_else(|| row.name.clone(), |at| page.over_time.programs[at].label());
         (name, row.loaded, row.unloaded)
     });
-    source.screen(programs, flags(timed))
+    source.screen(programs, flags(&report.recording, timed))
 }
 
 /// Models from which the first screen of an event is made.
@@ -368,7 +368,8 @@ impl ScreenSource<'_> {
         }
         programs.extend(others);
         let shown = programs.iter().filter_map(|row| Some(&self.report.programs[row.program?]));
-        let flags = flags(shown.map(|program| (program.label(), program.loaded, program.unloaded)));
+        let flags =
+            flags(&self.report.recording, shown.map(|program| (program.label(), program.loaded, program.unloaded)));
         self.screen(programs, flags)
     }
 
@@ -540,11 +541,14 @@ fn machine(overview: &Overview) -> Vec<MachinePart> {
 }
 
 /// Marks of loads and unloads. `programs` are (name, load time, unload time).
-fn flags(programs: impl Iterator<Item = (String, Option<TimeBound>, Option<TimeBound>)>) -> Vec<Flag> {
+fn flags(
+    recording: &Recording,
+    programs: impl Iterator<Item = (String, Option<TimeBound>, Option<TimeBound>)>,
+) -> Vec<Flag> {
     let flags = programs.flat_map(|(name, loaded, unloaded)| {
         let bounds = [(loaded, "loaded"), (unloaded, "unloaded")];
         bounds.into_iter().filter_map(move |(bound, what)| {
-            let at_s = bound?.before_ns as f64 / 1e9;
+            let at_s = recording.selected_before(bound?.before_ns)? as f64 / 1e9;
             (at_s >= 0.0).then(|| Flag { at_s, text: clean(&format!("{name} {what}")) })
         })
     });

@@ -1,24 +1,23 @@
 //! Predictions: CPU time of payers without some programs.
 
 use super::blocks::{Block, View};
-use super::by_prog::measured;
+use super::by_prog::{late_ticks, measured};
 use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::payers::key_column;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped, listed};
-use crate::model::{CpuChange, CpuTime, EventWithout, Without};
+use crate::model::{CpuChange, CpuTime, EventWithout, LateTicks, Note, Without};
 use std::borrow::Cow;
 use std::io;
 
 /// Legend of the columns, and of costs that the prediction leaves out.
 const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAVED: the part that the removed programs take, also as %MACHINE; \
-    TAX %PAYER: the same as share of NOW. ±: half of a 95 % interval. Direct cost only: cache misses and mispredicted branches that the programs cause \
-    in their victims are not included";
+    TAX %PAYER: the same as share of NOW. ±: half of a 95 % interval by the count of samples, with an allowance of 10 % of SAVED for cost that samples do \
+    not show, such as cache misses and mispredicted branches of the victims";
 /// Meaning of `≈`: other programs share the code of hooks.
-const SHARED: &str =
-    "≈: other programs are on the same hooks. Work that a hook does for each program is split by their runs";
+const SHARED: &str = "≈: programs that stay share hooks with the removed programs. Work that a hook does for each program is split by the runs of the programs";
 /// Limit on the names of removed programs above a table. With more programs, the line has only their count.
 const NAMES_SHOWN: usize = 3;
 
@@ -30,7 +29,7 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
             "{} · without {}: {} ± {} % of the machine less",
             counted(event.samples.samples, "sample"),
             removed(report),
-            of_machine(saved.machine_percent, event.is_scaled || is_shared(&event.total)),
+            of_machine(saved.machine_percent, LateTicks::scales(event.late_ticks) || is_shared(&event.total)),
             percent(saved.margin_percent)
         );
         let blocks = [
@@ -48,12 +47,15 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
     let shared = report.events.iter().any(|event| is_shared(&event.total)).then(|| match staying {
         0 => SHARED.to_owned(),
         _ => format!(
-            "{SHARED}; {} in code that runs once for all of them {} not saved",
+            "{SHARED}; {} in code that a hook runs once for all its programs {} not saved",
             counted(staying, "sample"),
             if staying == 1 { "is" } else { "are" }
         ),
     });
-    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(report.problems.iter().cloned()));
+    let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
+    let idle = report.notes.iter().filter(|note| matches!(note, Note::IdleUnknown { .. })).map(ToString::to_string);
+    let notes = [LEGEND.to_owned()].into_iter().chain(shared).chain(late).chain(idle);
+    view.notes(notes.chain(report.problems.iter().cloned()));
     view
 }
 
@@ -142,7 +144,7 @@ fn fields<'r>(report: &'r Without) -> LineColumns<'r, WithoutLine<'r>> {
     }
     fields.extend([
         F::text(Column::number("%MACHINE").share().always(), |it| {
-            of_machine(it.change.saved.machine_percent, it.event.is_scaled || is_shared(it.change))
+            of_machine(it.change.saved.machine_percent, LateTicks::scales(it.event.late_ticks) || is_shared(it.change))
         }),
         F::text(Column::number("±").droppable(1), |it| percent(it.change.saved.margin_percent)),
         F::csv("tax_percent", |it| it.change.tax_percent).and_text(

@@ -12,8 +12,8 @@ use crate::sys;
 /// Readings of the links to kprobes, at the start and at the end of each file.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// Last reading, by link id.
-    last: BTreeMap<u32, LinkMisses>,
+    /// Last reading, by link id; `None` if it failed. The next reading then has no counts to begin with.
+    last: Option<BTreeMap<u32, LinkMisses>>,
 }
 
 impl Probes {
@@ -22,9 +22,8 @@ impl Probes {
     /// # Errors
     /// Fails if links cannot be read. The hits are unknown then.
     pub(super) fn begin(&mut self, programs: &Programs) -> Result<(), bprec_bpf::Error> {
-        if has_kprobes(programs) {
-            self.advance(probe_misses()?);
-        }
+        let links = if has_kprobes(programs) { probe_misses()? } else { Vec::new() };
+        self.advance(links);
         Ok(())
     }
 
@@ -33,17 +32,19 @@ impl Probes {
     /// # Errors
     /// Fails if links cannot be read. The hits in this file are unknown then.
     pub(super) fn end(&mut self, programs: &Programs) -> Result<Vec<State>, bprec_bpf::Error> {
-        if self.last.is_empty() && !has_kprobes(programs) {
+        if self.last.as_ref().is_some_and(BTreeMap::is_empty) && !has_kprobes(programs) {
             return Ok(Vec::new());
         }
-        let links = self.advance(probe_misses()?);
+        let links = probe_misses().inspect_err(|_| self.last = None)?;
+        let links = self.advance(links);
         Ok(ProbeMisses::parts(sys::monotonic_ns(), &links).map(State::ProbeMisses).collect())
     }
 
-    /// Makes a reading the last one. Returns its links with their counts in the reading before, and the links that were removed since then.
+    /// Makes a reading the last one. Returns its links with their counts in the reading before, and the links that were removed since then; nothing
+    /// without a reading before.
     fn advance(&mut self, now: Vec<LinkMisses>) -> Vec<LinkMisses> {
         let last = now.iter().map(|link| (link.link_id, *link)).collect();
-        let mut before = std::mem::replace(&mut self.last, last);
+        let Some(mut before) = self.last.replace(last) else { return Vec::new() };
         // A link that the reading before does not have was attached later, and its count began with 0.
         let first = |link: &LinkMisses| link.last.unwrap_or(0);
         let there = now.into_iter().map(|link| {
@@ -83,5 +84,9 @@ mod tests {
         assert_eq!(advance(&[(3, 4)]), [(3, 4, Some(4)), (1, 130, None)]);
         assert_eq!(advance(&[]), [(3, 4, None)]);
         assert_eq!(advance(&[]), []);
+        // After a failed reading, hits since the attachment are not hits of a file.
+        probes.last = None;
+        assert!(probes.advance(read(&[(7, 1000)])).is_empty());
+        assert_eq!(probes.advance(read(&[(7, 1003)]))[0].first, 1000);
     }
 }

@@ -349,7 +349,7 @@ impl<'i> Pivot<'i> {
         let key = match &*self.by {
             KeyBy::PayersByInterval { payers, intervals } => {
                 let payer = self.keys.payer(self.index, payers, sample)?;
-                return Ok(Some(self.keys.number(payer, interval_key(*intervals, sample))));
+                return Ok(Some(self.keys.number(payer, interval_key(intervals, sample))));
             }
             KeyBy::Payers { payers, .. } => {
                 let mut number = self.keys.payer(self.index, payers, sample)?;
@@ -372,7 +372,7 @@ impl<'i> Pivot<'i> {
                 _ => Key::Entry,
             },
             KeyBy::Helper => self.called(charge),
-            KeyBy::Intervals(intervals) => interval_key(*intervals, sample),
+            KeyBy::Intervals(intervals) => interval_key(intervals, sample),
             KeyBy::Moments(moments) => {
                 let Some(time_ns) = sample.time_ns else { return Ok(None) };
                 let behind = moments.partition_point(|moment| *moment <= time_ns);
@@ -401,7 +401,7 @@ impl<'i> Pivot<'i> {
     }
 }
 
-fn interval_key(intervals: Intervals, sample: &SampleView<'_>) -> Key {
+fn interval_key(intervals: &Intervals, sample: &SampleView<'_>) -> Key {
     sample.time_ns.map_or(Key::Unknown, |time_ns| Key::Interval(intervals.at(time_ns)))
 }
 

@@ -40,7 +40,7 @@ impl StackFrame {
 }
 
 /// Details of samples that are kept beside their call chains.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct KeptDetails {
     /// Time and thread of each sample.
     pub(crate) samples: bool,
@@ -361,7 +361,7 @@ impl<'i> StacksSink<'i> {
 
 impl Sink for StacksSink<'_> {
     fn fork(&self) -> Self {
-        StacksSink::new(self.index, self.asked.clone(), self.kept)
+        StacksSink::new(self.index, self.asked.clone(), self.kept.clone())
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -374,7 +374,7 @@ impl Sink for StacksSink<'_> {
         let chain = std::mem::take(&mut self.chain);
         let stack = self.count(&chain, sample.count);
         self.chain = chain;
-        if let Some((intervals, time_ns)) = self.kept.intervals.zip(sample.time_ns) {
+        if let Some((intervals, time_ns)) = self.kept.intervals.as_ref().zip(sample.time_ns) {
             self.timed.add(stack, intervals.at(time_ns), sample.count);
         }
         if self.kept.samples {

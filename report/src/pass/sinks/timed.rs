@@ -1,21 +1,38 @@
 //! Counts by interval of time.
 
 use crate::model::{Count, TimedCount};
+use std::sync::Arc;
 
-/// Intervals of equal length. Times before the start belong to the first interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Intervals of equal length over parts of the time. The time between two parts does not count: a part continues the last interval of the part before.
+/// Times before the first part belong to the first interval.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Intervals {
-    /// Start of the first interval, ns of the recording's clock.
-    pub(crate) start_ns: u64,
+    /// Parts in order: start, end, and the length of all parts before, ns.
+    parts: Arc<[(u64, u64, u64)]>,
     /// Length of an interval, ns.
-    pub(crate) length_ns: u64,
+    length_ns: u64,
 }
 
 impl Intervals {
+    /// Makes intervals of `length_ns` over parts in order: start and end, ns of the recording's clock.
+    pub(crate) fn new(parts: impl Iterator<Item = (u64, u64)>, length_ns: u64) -> Intervals {
+        let parts = parts.scan(0_u64, |before_ns, (from, to)| {
+            let part = (from, to, *before_ns);
+            *before_ns = before_ns.saturating_add(to.saturating_sub(from));
+            Some(part)
+        });
+        Intervals { parts: parts.collect(), length_ns: length_ns.max(1) }
+    }
+
     /// Returns the number of the interval of a time.
     #[inline]
-    pub(crate) fn at(self, time_ns: u64) -> u64 {
-        time_ns.saturating_sub(self.start_ns) / self.length_ns.max(1)
+    pub(crate) fn at(&self, time_ns: u64) -> u64 {
+        let part = self.parts.partition_point(|(from, ..)| *from <= time_ns).saturating_sub(1);
+        let elapsed_ns = self
+            .parts
+            .get(part)
+            .map_or(0, |(from, to, before_ns)| before_ns.saturating_add(time_ns.min(*to).saturating_sub(*from)));
+        elapsed_ns / self.length_ns
     }
 }
 
@@ -66,14 +83,7 @@ impl TimedCounts {
 
     /// Merges the cells of a number and interval, so that memory does not grow with the number of samples.
     fn merge_cells(&mut self) {
-        self.cells.sort_unstable_by_key(|cell| (cell.number, cell.interval));
-        self.cells.dedup_by(|cell, kept| {
-            let is_same = (cell.number, cell.interval) == (kept.number, kept.interval);
-            if is_same {
-                kept.count.merge(cell.count);
-            }
-            is_same
-        });
+        TimedCount::merge_all(&mut self.cells);
         for (position, cell) in (0..).zip(&self.cells) {
             self.latest[cell.number as usize] = position;
         }
@@ -84,6 +94,17 @@ impl TimedCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_between_parts_is_in_no_interval() {
+        let intervals = Intervals::new([(100, 149), (300, u64::MAX)].into_iter(), 20);
+        let at = |time_ns| intervals.at(time_ns);
+        // The first part is 49 ns long, so that the second begins in the third interval, 11 ns before its end.
+        assert_eq!(
+            [at(0), at(100), at(119), at(120), at(149), at(200), at(300), at(310), at(311)],
+            [0, 0, 0, 1, 2, 2, 2, 2, 3]
+        );
+    }
 
     fn one(number: u32, interval: u32, samples: u64) -> TimedCount {
         TimedCount { number, interval, count: Count { samples, weight: 10 * samples } }
@@ -108,7 +129,7 @@ mod tests {
 
     #[test]
     fn times_before_the_start_belong_to_the_first_interval() {
-        let intervals = Intervals { start_ns: 100, length_ns: 10 };
+        let intervals = Intervals::new([(100, u64::MAX)].into_iter(), 10);
         assert_eq!([0, 100, 109, 110, 200].map(|time_ns| intervals.at(time_ns)), [0, 0, 0, 1, 10]);
     }
 }

@@ -106,7 +106,7 @@ impl<'i> TreeSink<'i> {
     }
 
     fn interval(&self, sample: &SampleView<'_>) -> Option<u64> {
-        Some(self.intervals?.at(sample.time_ns?))
+        Some(self.intervals.as_ref()?.at(sample.time_ns?))
     }
 
     /// Fills [`TreeSink::way`] with the frames of a sample, innermost first, and [`TreeSink::segments`] with their programs. Collects frames outside
@@ -186,7 +186,7 @@ fn origin(index: &Index, program: u32, outside: &[Step], time_ns: Option<u64>) -
 
 impl Sink for TreeSink<'_> {
     fn fork(&self) -> Self {
-        TreeSink::new(self.index, self.events.len(), self.intervals)
+        TreeSink::new(self.index, self.events.len(), self.intervals.clone())
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {

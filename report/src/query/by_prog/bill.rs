@@ -1,7 +1,7 @@
 //! Bills of owners.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
-use super::shares::{margin, percent};
+use super::shares::{machine_margin, millicpus, percent};
 use crate::index::Index;
 use crate::index::owners::{BpfOwner, Owners};
 use crate::input::recording::OpenRecording;
@@ -239,12 +239,11 @@ impl BillShares<'_> {
         let of = |parts: &[BillPart]| self.share(sums.of(parts));
         let (count, samples) = (sums.all(), self.event.ledger.samples);
         let machine_percent = self.share(count).machine_percent;
-        let all_percent = self.share(samples).machine_percent;
         BillParts {
             count,
             machine_percent,
-            margin_percent: all_percent.map(|all| margin(count.samples, samples.samples) * all),
-            millicpus: machine_percent.zip(self.cpus).map(|(percent, cpus)| percent * f64::from(cpus) * 10.0),
+            margin_percent: machine_margin(count.samples, samples, self.event.machine.value().copied()),
+            millicpus: millicpus(machine_percent, self.cpus),
             bill_percent: percent(count.weight, Some(self.total.weight)),
             in_others: InOthers {
                 sum: of(&[OwnCode, Helper, Entry]),

@@ -10,6 +10,8 @@ use bprec_format::feature::{CpuCount, Feature};
 
 /// Share of arrived timer ticks below which ticks are late.
 const LATE_PERCENT: f64 = 95.0;
+/// Longest time without ticks after the kernel throttled an event: until the next tick of the scheduler, at 100 Hz.
+const THROTTLED_NS: u64 = 10_000_000;
 /// Least count of arrived ticks to call ticks late: with fewer ticks, those missing at the ends of the recording matter too much.
 const FEW_TICKS: u64 = 100;
 /// Least number of samples in programs to determine which ticks are missing.
@@ -51,7 +53,6 @@ impl Facts<'_> {
         let is_all = self.is_system_wide(event)
             && !excluded.into_iter().any(|part| flags.contains(part))
             && self.lost[event] == Some(0)
-            && !lost.throttled.contains_key(&event)
             && !lost.filtered.contains_key(&event)
             && recorded.cpus_not_sampled.is_empty()
             && self.recording.kinds[event] == EventKind::Pmu
@@ -60,7 +61,9 @@ impl Facts<'_> {
         let others = self.left_out.of_other_tasks.get(&event).copied().unwrap_or_default();
         let arrived = ledger.samples + others;
         let arrived_percent = percent(arrived.weight, Some(capacity_ns))?;
-        let is_late = is_all && arrived.samples >= FEW_TICKS && arrived_percent < LATE_PERCENT;
+        let throttled_ns = self.throttled(event).saturating_mul(THROTTLED_NS);
+        let explained_percent = percent(arrived.weight.saturating_add(throttled_ns), Some(capacity_ns))?;
+        let is_late = is_all && arrived.samples >= FEW_TICKS && explained_percent < LATE_PERCENT;
         is_late.then(|| {
             // Run statistics count runs on all CPUs and of all tasks, so they cannot be compared with a selection of samples.
             let missing = match self.narrowed() {

@@ -51,11 +51,13 @@ pub(crate) fn by_prog_over_time(
 /// Intervals of equal length.
 pub(crate) struct IntervalQuery {
     span: (u64, u64),
+    /// Parts of the time that the intervals cover one after the other, ns.
+    parts: Vec<(u64, u64)>,
     length_ns: u64,
 }
 
 impl IntervalQuery {
-    /// Makes intervals of length `length_ns`; `None` chooses a round length.
+    /// Makes intervals of length `length_ns` from the recording's start; `None` chooses a round length.
     ///
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.
@@ -69,12 +71,27 @@ impl IntervalQuery {
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let elapsed_ns = window.length_ns(span.0, span.1);
         let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
-        Ok(IntervalQuery { span, length_ns })
+        Ok(IntervalQuery { span, parts: vec![(span.0, u64::MAX)], length_ns })
+    }
+
+    /// Makes intervals over the selected time alone, for a picture of that time.
+    ///
+    /// # Errors
+    /// Fails if `options` name a time that the recording does not have.
+    pub(crate) fn of_selected(
+        recording: &OpenRecording<'_>,
+        index: &Index,
+        options: &Options,
+    ) -> Result<IntervalQuery> {
+        let query = IntervalQuery::new(recording, index, options, None)?;
+        let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
+        let parts = window.parts().iter().map(|(from, to)| (query.span.0.max(*from), *to));
+        Ok(IntervalQuery { parts: parts.collect(), ..query })
     }
 
     /// Intervals by which samples are counted.
     pub(crate) fn intervals(&self) -> Intervals {
-        Intervals { start_ns: self.span.0, length_ns: self.length_ns }
+        Intervals::new(self.parts.iter().copied(), self.length_ns)
     }
 
     /// Facts that the intervals need.

@@ -18,6 +18,7 @@ use crate::query::counters::{CounterHistory, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
+use bprec_format::bprec;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ fn program(
         attachments: attachments.collect(),
         owners: {
             let owners = state.into_iter().flat_map(|state| &state.owners);
-            let owner = |owner: &bprec_format::bprec::state::Owner| Owner {
+            let owner = |owner: &bprec::state::Owner| Owner {
                 pid: owner.pid,
                 comm: lossy(&owner.comm),
                 uid: owner.uid,
@@ -139,8 +140,7 @@ fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
 /// Returns true for a program that the recorder attaches to count other programs.
 pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
     // The name decides, too: the pid of the recorder or of the loader may be unknown.
-    index.states.is_loaded_by_recorder(known)
-        || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
+    index.states.is_loaded_by_recorder(known) || bprec::counts_others(known.name().as_bytes())
 }
 
 fn lossy(bytes: &[u8]) -> String {

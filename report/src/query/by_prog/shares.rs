@@ -40,6 +40,17 @@ pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
 }
 
+/// Returns the CPU time of a share of the machine, in thousandths of one CPU.
+pub(super) fn millicpus(machine_percent: Option<f64>, cpus: Option<u32>) -> Option<f64> {
+    machine_percent.zip(cpus).map(|(percent, cpus)| percent * f64::from(cpus) * 10.0)
+}
+
+/// Returns half of the 95 % confidence interval of a share of the machine, in % of the machine: `samples` of `all`, where `machine` is the weight of the
+/// machine.
+pub(super) fn machine_margin(samples: u64, all: Count, machine: Option<u64>) -> Option<f64> {
+    percent(all.weight, machine).map(|of_all| margin(samples, all.samples) * of_all)
+}
+
 /// Returns half of the 95 % confidence interval of the share `samples` / `all`, as a fraction. If `samples` is 0, returns the upper end of the
 /// interval.
 pub(crate) fn margin(samples: u64, all: u64) -> f64 {

@@ -57,8 +57,9 @@ fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>, by_interval: Option
                 .iter()
                 .flat_map(|pivot| pivot.events[event].of(program).iter().map(move |cell| (pivot, cell)))
             {
-                if let [Key::Interval(interval)] = pivot.keys[cell.key as usize][..] {
-                    ways.timed.add(entry, interval, cell.charges.shared_entry);
+                let has_shared = cell.charges.shared_entry != Count::default();
+                if let ([Key::Interval(interval)], true) = (&pivot.keys[cell.key as usize][..], has_shared) {
+                    ways.timed.add(entry, *interval, cell.charges.shared_entry);
                 }
             }
         }

@@ -4,13 +4,13 @@ use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};
 use super::payers::distinct;
 use super::rows::payer_name;
-use super::shares::{margin, percent};
+use super::shares::{machine_margin, margin, millicpus, percent};
 use crate::index::Index;
 use crate::index::owners::{Owners, REMOVED};
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Count, CpuChange, CpuTime, EventWithout, JSON_VERSION, OtherPayers, PayerName, PayerWithout, RemovedProgram,
-    Without,
+    Count, CpuChange, CpuTime, EventWithout, JSON_VERSION, Known, Note, OtherPayers, PayerName, PayerWithout,
+    RemovedProgram, Without,
 };
 use crate::options::Payer;
 use crate::pass::Asked;
@@ -49,13 +49,19 @@ pub(crate) fn without(
     let builder = WithoutBuilder { facts: &facts, payers: &payers };
     let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
     let with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
-    let events = with_samples.into_iter().map(|event| builder.event(event, &std::mem::take(lines.of(event))));
     let is_removed = |program: &usize| parted.number_of(*program as u32) == Some(REMOVED);
     let programs = (0..facts.programs.len()).filter(is_removed).map(|program| {
         let known = &facts.programs[program];
         RemovedProgram { id: known.id, name: known.label() }
     });
     let named = owners.list.iter().zip(&removed_owners).filter(|(_, is_removed)| **is_removed);
+    let mut notes = facts.notes();
+    let mut idle = with_samples.iter().filter_map(|event| match facts.event(*event).busy {
+        Known::Unknown(reason) => Some(Note::IdleUnknown { reason }),
+        _ => None,
+    });
+    notes.extend(idle.next());
+    let events = with_samples.into_iter().map(|event| builder.event(event, &std::mem::take(lines.of(event))));
     Ok(Without {
         format: "bprec without",
         version: JSON_VERSION,
@@ -66,7 +72,7 @@ pub(crate) fn without(
         events: events.collect(),
         keys: keys.clone(),
         problems: facts.problems(),
-        notes: facts.notes(),
+        notes,
     })
 }
 
@@ -162,7 +168,7 @@ impl WithoutBuilder<'_> {
             unit: event.unit,
             samples: event.ledger.samples,
             machine: event.machine.clone(),
-            is_scaled: event.is_scaled(),
+            late_ticks: event.late_ticks,
             payers,
             others: OtherPayers { payers: others, change: self.change(&event, &sum) },
             total: self.change(&event, &total),
@@ -171,27 +177,30 @@ impl WithoutBuilder<'_> {
 
     fn change(&self, event: &EventFacts<'_>, cost: &Cost) -> CpuChange {
         let (machine, samples) = (event.machine.value().copied(), event.ledger.samples);
-        let all_percent = percent(samples.weight, machine);
         let saved = cost.saved();
         let unsampled = cost.unsampled();
-        let cpus = self.facts.recorded.cpus.map(f64::from);
+        let cpus = self.facts.recorded.cpus;
         // The error of the saving is also an error of the CPU time without the programs.
         let time = |count: Count, unsampled: f64| {
             let machine_percent = percent(count.weight, machine);
             let unsampled = machine.map(|machine| unsampled * 100.0 / machine as f64);
-            let sampled = all_percent.map(|all| margin(count.samples, samples.samples) * all);
+            let sampled = machine_margin(count.samples, samples, machine);
             let margin_percent = sampled.zip(unsampled).map(|(sampled, unsampled)| sampled.hypot(unsampled));
-            let millicpus = |share: Option<f64>| share.zip(cpus).map(|(percent, cpus)| percent * cpus * 10.0);
-            let (millicpus, margin_millicpus) = (millicpus(machine_percent), millicpus(margin_percent));
+            let (millicpus, margin_millicpus) = (millicpus(machine_percent, cpus), millicpus(margin_percent, cpus));
             CpuTime { count, machine_percent, margin_percent, millicpus, margin_millicpus }
         };
-        let tax_percent = percent(saved.weight, Some(cost.now.weight));
+        // If idle time is unknown, samples of idle CPUs are part of `now`.
+        let busy = Some(cost.now.weight).filter(|_| event.busy.is_value());
+        let busy_time = |count: Count, unsampled: f64| match busy {
+            Some(_) => time(count, unsampled),
+            None => CpuTime { count, ..CpuTime::default() },
+        };
         CpuChange {
-            now: time(cost.now, 0.0),
-            without: time(cost.now.without(saved), unsampled),
+            now: busy_time(cost.now, 0.0),
+            without: busy_time(cost.now.without(saved), unsampled),
             saved: time(saved, unsampled),
-            tax_percent,
-            tax_margin_percent: percent(1, Some(cost.now.weight))
+            tax_percent: percent(saved.weight, busy),
+            tax_margin_percent: percent(1, busy)
                 .map(|per_unit| (margin(saved.samples, cost.now.samples) * 100.0).hypot(unsampled * per_unit)),
             shared: cost.removed.shared.without(cost.removed.common),
             staying: cost.removed.common,

@@ -33,7 +33,7 @@ pub(super) fn tree(
     let (tree, mut cells) = stacks.timed_tree(max_nodes, by_interval);
     let last = intervals.saturating_sub(1);
     cells.iter_mut().for_each(|cell| cell.interval = cell.interval.min(last));
-    merge(&mut cells);
+    TimedCount::merge_all(&mut cells);
     (tree, times(cells, intervals.max(1), MAX_CELLS))
 }
 
@@ -41,7 +41,7 @@ fn times(mut cells: Vec<TimedCount>, intervals: u32, max_cells: usize) -> PageTi
     let distinct = |step: u32| 1 + cells.windows(2).filter(|two| at(two[0], step) != at(two[1], step)).count();
     let step = STEPS.into_iter().find(|step| distinct(*step) <= max_cells).unwrap_or(intervals.max(1));
     cells.iter_mut().for_each(|cell| cell.interval /= step);
-    merge(&mut cells);
+    TimedCount::merge_all(&mut cells);
     let intervals = u64::from(intervals.div_ceil(step));
     let positions = cells.iter().map(|cell| u64::from(cell.number) * intervals + u64::from(cell.interval));
     let distances = positions.scan(0, |before, at| Some(at - std::mem::replace(before, at)));
@@ -60,18 +60,6 @@ fn times(mut cells: Vec<TimedCount>, intervals: u32, max_cells: usize) -> PageTi
 
 fn at(cell: TimedCount, step: u32) -> (u32, u32) {
     (cell.number, cell.interval / step)
-}
-
-/// Sorts counts, and adds up counts with the same node and interval.
-fn merge(cells: &mut Vec<TimedCount>) {
-    cells.sort_by_key(|cell| at(*cell, 1));
-    cells.dedup_by(|cell, kept| {
-        let is_same = at(*cell, 1) == at(*kept, 1);
-        if is_same {
-            kept.count.merge(cell.count);
-        }
-        is_same
-    });
 }
 
 #[cfg(test)]
