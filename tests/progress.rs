@@ -1,5 +1,5 @@
-//! The progress line: on a terminal, it is shown while reading takes long and there is no output yet. Here, reading takes long because other
-//! processes use the CPU: a recording that is large enough would take gigabytes.
+//! The progress line: on a terminal, it is shown while reading takes long and there is no output yet. Here, reading takes long because the command
+//! is stopped again and again: a recording that is large enough would take gigabytes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Scratch, alone};
+use crate::support::{self, Scratch};
 use crate::tmux::{Terminal, tmux_installed};
 use bprec_generate::{Container, Shape, generate};
 use bprec_report::{Input, Progress};
@@ -23,28 +23,15 @@ fn recording(scratch: &Scratch, container: Container, record_bytes: u64) -> Stri
     path.display().to_string()
 }
 
-/// Runs `bprec` with these arguments in a terminal, while busy shells use nearly all of the CPU.
-fn slowly(scratch: &Scratch, arguments: &str) -> Terminal {
-    // The busy shells must not slow down tests of other files.
-    alone();
-    let script = scratch.path("slowly.sh");
-    let lines = format!(
-        "taskset -cp 0 $$ >/dev/null\n\
-         for _ in 1 2 3; do while [ -d /proc/$$ ]; do :; done & done\n\
-         nice -n 19 '{BPREC}' {arguments}\n"
-    );
-    fs::write(&script, lines).unwrap();
-    Terminal::run((160, 40), "sh", &[script.to_str().unwrap()], &[])
-}
-
-/// All screens until the command ends.
-fn screens(terminal: &Terminal) -> Vec<Vec<String>> {
-    let began = Instant::now();
+/// Lets a command run for moments only, until `is_enough` is true of a screen. Returns the screens between the moments.
+fn by_moments(terminal: &Terminal, is_enough: impl Fn(&[String]) -> bool) -> Vec<Vec<String>> {
     let mut screens = vec![terminal.screen()];
-    while !screens.last().unwrap().iter().any(|line| line.starts_with("ended: ")) {
-        assert!(began.elapsed() < Duration::from_secs(300), "{:#?}", screens.last());
-        sleep(Duration::from_millis(20));
+    while !is_enough(screens.last().unwrap()) {
+        terminal.signal("-STOP");
+        sleep(Duration::from_millis(50));
         screens.push(terminal.screen());
+        terminal.signal("-CONT");
+        sleep(Duration::from_millis(5));
     }
     screens
 }
@@ -65,10 +52,10 @@ fn a_terminal_shows_how_far_reading_has_come() {
     for (container, record_bytes) in [(Container::File, 32 << 20), (Container::ZstdFile(1), 24 << 20)] {
         let scratch = Scratch::new();
         let path = recording(&scratch, container, record_bytes);
-        let terminal = slowly(&scratch, &format!("report --threads 1 --limit 3 -i '{path}'"));
-        let screens = screens(&terminal);
+        let terminal = Terminal::start((160, 40), &["report", "--threads", "1", "--limit", "3", "-i", &path]);
+        let is_half = |screen: &[String]| progress(screen).is_some_and(|(_, share)| (50..100).contains(&share));
+        let screens = by_moments(&terminal, is_half);
         let seen: Vec<(u32, u32)> = screens.iter().filter_map(|screen| progress(screen)).collect();
-        assert!(seen.iter().any(|(_, share)| (1..100).contains(share)), "{container:?}: {seen:?}");
         assert!(seen.is_sorted() && seen.iter().all(|(_, share)| *share <= 100), "{container:?}: {seen:?}");
         assert_eq!(terminal.end(), 0);
         let last = terminal.screen().join("\n");
@@ -85,11 +72,12 @@ fn a_log_has_no_progress() {
     let scratch = Scratch::new();
     let path = recording(&scratch, Container::File, 32 << 20);
     let log = scratch.path("log");
+    let command = format!("exec \"$0\" report --threads 1 --limit 3 -i \"{path}\" 2>\"{}\"", log.display());
+    let terminal = Terminal::run((160, 40), "sh", &["-c", &command, BPREC], &[]);
     let began = Instant::now();
-    let terminal = slowly(&scratch, &format!("report --threads 1 --limit 3 -i '{path}' 2>'{}'", log.display()));
-    screens(&terminal);
     // On a terminal, a progress line would be shown after one second.
-    assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+    let screens = by_moments(&terminal, |_| began.elapsed() > Duration::from_secs(2));
+    assert!(screens.concat().iter().all(|line| !line.starts_with("ended: ")), "{screens:?}");
     assert_eq!(terminal.end(), 0);
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
 }
