@@ -13,6 +13,7 @@ use crate::support::{self, Scratch};
 use crate::tmux::{Terminal, tmux_installed};
 use bprec_generate::{Container, Shape, generate};
 use bprec_report::{Input, Progress};
+use rustix::process::{Pid, Signal, kill_process};
 
 const BPREC: &str = env!("CARGO_BIN_EXE_bprec");
 
@@ -25,15 +26,19 @@ fn recording(scratch: &Scratch, container: Container, record_bytes: u64) -> Stri
 
 /// Lets a command run for moments only, until `is_enough` is true of a screen. Returns the screens between the moments.
 fn by_moments(terminal: &Terminal, is_enough: impl Fn(&[String]) -> bool) -> Vec<Vec<String>> {
-    let mut screens = vec![terminal.screen()];
-    while !is_enough(screens.last().unwrap()) {
-        terminal.signal("-STOP");
-        sleep(Duration::from_millis(50));
+    let pid = Pid::from_raw(terminal.pid().try_into().unwrap()).unwrap();
+    let mut screens = Vec::new();
+    loop {
+        kill_process(pid, Signal::STOP).unwrap();
+        // The line is drawn again after 200 ms.
+        sleep(Duration::from_millis(250));
         screens.push(terminal.screen());
-        terminal.signal("-CONT");
-        sleep(Duration::from_millis(5));
+        kill_process(pid, Signal::CONT).unwrap();
+        if is_enough(screens.last().unwrap()) {
+            return screens;
+        }
+        sleep(Duration::from_micros(500));
     }
-    screens
 }
 
 /// Pass and share (%) of the progress line.
@@ -53,8 +58,8 @@ fn a_terminal_shows_how_far_reading_has_come() {
         let scratch = Scratch::new();
         let path = recording(&scratch, container, record_bytes);
         let terminal = Terminal::start((160, 40), &["report", "--threads", "1", "--limit", "3", "-i", &path]);
-        let is_half = |screen: &[String]| progress(screen).is_some_and(|(_, share)| (50..100).contains(&share));
-        let screens = by_moments(&terminal, is_half);
+        let shows_part = |screen: &[String]| progress(screen).is_some_and(|(_, share)| (1..100).contains(&share));
+        let screens = by_moments(&terminal, shows_part);
         let seen: Vec<(u32, u32)> = screens.iter().filter_map(|screen| progress(screen)).collect();
         assert!(seen.is_sorted() && seen.iter().all(|(_, share)| *share <= 100), "{container:?}: {seen:?}");
         assert_eq!(terminal.end(), 0);
@@ -75,7 +80,6 @@ fn a_log_has_no_progress() {
     let command = format!("exec \"$0\" report --threads 1 --limit 3 -i \"{path}\" 2>\"{}\"", log.display());
     let terminal = Terminal::run((160, 40), "sh", &["-c", &command, BPREC], &[]);
     let began = Instant::now();
-    // On a terminal, a progress line would be shown after one second.
     let screens = by_moments(&terminal, |_| began.elapsed() > Duration::from_secs(2));
     assert!(screens.concat().iter().all(|line| !line.starts_with("ended: ")), "{screens:?}");
     assert_eq!(terminal.end(), 0);
