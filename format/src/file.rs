@@ -203,7 +203,7 @@ impl<'a> File<'a> {
         &self.attrs
     }
 
-    /// Section of the records; in an unfinished file it ends with the file.
+    /// Section of the records. In an unfinished file, it goes up to the end of the file, or up to the attrs if they follow the records.
     pub fn data(&self) -> Section {
         self.data
     }

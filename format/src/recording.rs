@@ -84,7 +84,7 @@ pub struct RecordReader<'a> {
 pub struct Item<'r> {
     /// The record.
     pub record: Record<'r>,
-    /// Event of the record; `None` for an unknown id, and for records of tools.
+    /// Event of the record; `None` for an unknown id, and for records that a tool wrote (types from 64).
     pub event: Option<&'r Event>,
     events: &'r Events,
     metadata: &'r Metadata<'r>,

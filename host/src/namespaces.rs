@@ -54,7 +54,7 @@ impl NetworkNamespaces {
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
-            // Another file system mounted over `/run/netns` may use the same inode numbers.
+            // All namespaces are on one file system (nsfs). Files of other file systems, such as one mounted over `/run/netns`, are left out.
             let Some(number) = number(path).filter(|number| number.0 == own.0) else { return };
             if !seen.insert(number) {
                 return;

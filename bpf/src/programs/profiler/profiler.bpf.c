@@ -62,7 +62,7 @@ struct per_cpu_stats {
 	 * was odd or has changed meanwhile.
 	 */
 	volatile __u64 sequence;
-	/* Count of ends that a session has seen. */
+	/* Count of run ends that bprec_session has seen. */
 	__u64 ended;
 	__u64 nesting_overflow;
 	__u64 discarded_at_entry;

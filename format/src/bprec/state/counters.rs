@@ -238,7 +238,7 @@ impl Histogram {
             return time_ns as u16;
         };
         let shift = log2 - bits;
-        // The highest bit of `time_ns >> shift` is `1 << bits`. Above the lower `bits` bits, the sum is therefore `shift + 1`.
+        // `time_ns >> shift` keeps the highest bit, now `1 << bits`, and the `bits` bits after it. In the sum, the highest bit adds 1 to `shift`.
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 

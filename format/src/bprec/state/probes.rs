@@ -7,8 +7,8 @@ layout! {
     /// Hits of kprobes that ran no program, of the links at the end of a file.
     ///
     /// The kernel counts them by link, since Linux 6.7 (`missed` in `bpf_link_info`). A kprobe misses a hit while its CPU
-    /// runs another kprobe's handler, a return probe also while too many calls of its function are open. The recursion
-    /// guard refuses a program later: its refusals are [`super::ProgramRuns::recursion_misses`].
+    /// runs another kprobe's handler, a return probe also while too many calls of its function are open. A hit that is not
+    /// missed can still be refused by the recursion guard of the program: see [`super::ProgramRuns::recursion_misses`].
     #[derive(Default)]
     pub struct ProbeMisses {
         /// Time of the last reading, ns of the recording's clock.
