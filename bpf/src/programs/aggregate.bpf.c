@@ -153,7 +153,7 @@ static __always_inline int count(void *table, struct key *key, struct scratch *s
 	if (!entry) {
 		scratch->entry.samples = 1;
 		scratch->entry.period = period;
-		/* The clock is read after the table is looked up, so no entry is older than the insertion of its table. */
+		/* Read after the lookup of the table: first_ns is never before user space put the table into the slot. */
 		scratch->entry.first_ns = bpf_ktime_get_ns();
 		return bpf_map_update_elem(table, key, &scratch->entry, BPF_NOEXIST) == 0;
 	}
