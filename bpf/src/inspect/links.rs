@@ -110,7 +110,7 @@ pub fn probe_misses() -> Result<Vec<LinkMisses>> {
     misses.collect()
 }
 
-/// Infos of all links without their traced objects. A link that is removed meanwhile is left out.
+/// Infos of all links; [`Info::target`] is `None` in all of them. A link that is removed meanwhile is left out.
 fn untargeted() -> impl Iterator<Item = Result<Info>> {
     let read = |id| {
         let fd = sys::fd_by_id(Kind::Link, id)?;

@@ -17,7 +17,7 @@ const FOLLOWERS: [&str; 2] = ["bprec_follow", "bprec_follow_o"];
 pub(super) const INHERIT: &str = "bprec_inherit";
 /// Counts samples by stack.
 pub(super) const AGGREGATE: &str = "bprec_aggregate";
-/// Composes samples.
+/// Composes the samples of `bprec:sampler`.
 pub(super) const SAMPLER: &str = "bprec_sampler";
 /// Iterator that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";

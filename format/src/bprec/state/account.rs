@@ -55,9 +55,9 @@ layout! {
     pub struct Cost {
         /// Time when sampling was switched off, ns of the recording's clock.
         pub end_ns: u64,
-        /// CPU time of the recorder in user mode, start and stop included.
+        /// CPU time of the recorder in user mode for this file, start and stop included.
         pub user_ns: u64,
-        /// CPU time of the recorder in the kernel, start and stop included.
+        /// CPU time of the recorder in the kernel for this file, start and stop included.
         pub system_ns: u64,
         /// Largest resident set of the recorder.
         pub max_rss_bytes: u64,

@@ -138,7 +138,7 @@ layout! {
         pub too_deep: u64,
         /// Runs that were chosen for measurement, but only their begin or only their end was observed.
         pub discarded: u64,
-        /// Runs of the target for which the recursion guard refused the readings; `None` if unknown.
+        /// Runs that the probe did not see, because the kernel's recursion guard refused it; `None` if unknown, and for the counts of one CPU.
         pub misses: Option<u64> as Optional<Plain>,
         /// Sampling interval at the time of the snapshot: one run in `every` is measured; 1 means all runs.
         pub every: u64,
