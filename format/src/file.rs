@@ -306,7 +306,7 @@ fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
         (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
     };
     let has_hostname = |swap_halves: bool| set(swap_halves).any(|bit| bit == HOSTNAME_BIT);
-    // A recovered file may lack HOSTNAME: its words are in order.
+    // If the bit is set in neither order, the halves are in order: a recovered file, for example, may lack HOSTNAME.
     let halves_swapped = endian == Endian::Big && !has_hostname(false) && has_hostname(true);
     Ok(set(halves_swapped).map(|bit| bit as u8).collect())
 }

@@ -50,7 +50,7 @@ impl NetworkNamespaces {
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         let mut found = NetworkNamespaces::default();
-        // Without its number, the namespace of this thread could not be left out.
+        // Without this number, the namespace of this thread could not be left out of the result.
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
