@@ -21,8 +21,8 @@ const IN_PLACE: (u64, u64) = (6, 5);
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
 /// Factor from the run time that the statistics report for an empty program (50 ns) to the cost of counting a run (80 to 88 ns, measured with system
-/// calls under two tracepoint programs). The kernel reads the clock before and after a run. The reported time includes one of these reads and a part of
-/// the other.
+/// calls under two tracepoint programs). The kernel reads the clock before and after a run. The reported time includes one of these reads and a part
+/// of the other.
 const UNSEEN: (u64, u64) = (5, 3);
 
 /// Cost of run statistics.
