@@ -184,7 +184,7 @@ fn maps_of_objects_give_ids_and_others_a_reason() {
         (MapType::CgroupArray, [4, 4, 2], 0, "the kernel does not report which cgroups"),
         (MapType::BloomFilter, [0, 8, 10], 0, "a bloom filter has no entries"),
         (MapType::Xskmap, [4, 4, 2], 0, "the kernel does not report which sockets"),
-        // Without a more specific reason, the recording has the kernel's error.
+        // bprec has no reason of its own for this type: the recording has the kernel's error.
         (MapType::Sockmap, [4, 4, 2], 0, ""),
         // BPF_F_MMAPABLE
         (MapType::Arena, [0, 0, 2], 1 << 10, "bprec would have to map the arena"),

@@ -1,5 +1,5 @@
-//! bprec counts extensions (freplace), but not programs with a placeholder function for extensions: the kernel refuses an extension of a function
-//! that is counted. Needs trampolines (fentry, fexit), which not every machine allows.
+//! bprec counts extensions (freplace). It does not count programs with a placeholder function for extensions, because the kernel refuses to replace a
+//! function that is counted. Needs trampolines (fentry, fexit), which not every machine allows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod common;

@@ -72,8 +72,8 @@ impl EventAttr {
         format!("mem:{:#x}:{letters}", self.config1)
     }
 
-    /// Modifiers of the event as perf prints them: `:u`, `:ppH`. `H` (host) and `G` (guests) are printed, if not excluded, when the host is excluded
-    /// or EXCLUDE_GUEST is not at its default. The default excludes guests only if no mode is excluded and `precise_ip` is 0.
+    /// Modifiers of the event as perf prints them: `:u`, `:ppH`. perf's default counts the host; it counts guests only if a mode is excluded or
+    /// `precise_ip` is not 0. An attr that differs from this default gets `H` if it counts the host, and `G` if it counts guests.
     fn modifiers(&self) -> String {
         let has = |flag| self.flags.contains(flag);
         let mut letters = String::new();

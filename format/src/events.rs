@@ -137,9 +137,10 @@ impl Events {
         }
     }
 
-    /// Index of the event that wrote `record`: for a sample by its id, for another record by the id in its trailer. Returns the first event if the
-    /// input has only one event, if the record is not a sample and has no id in a trailer, or if that id is 0 (synthesized records). `None` for an
-    /// unknown id.
+    /// Index of the event that wrote `record`, found by the id in a sample or in the trailer of any other record. `None` for an unknown id.
+    ///
+    /// Returns the first event if the input has no other event. A record other than a sample also belongs to the first event if its trailer has no
+    /// id, or the id 0 (synthesized records).
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {

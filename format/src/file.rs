@@ -171,7 +171,7 @@ impl<'a> File<'a> {
         let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
         // A killed writer leaves records up to the end of the file, and no features. perf leaves a header with feature bits and a data size of 0;
         // other writers leave a header without feature bits and with an old data size. A finished file can also lack features, but its data section
-        // ends at the end of the file.
+        // ends at `end`.
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
         let unfinished = data.size == 0 || (is_featureless && data.end() != Some(end));
         let features = Vec::new();
@@ -203,7 +203,7 @@ impl<'a> File<'a> {
         &self.attrs
     }
 
-    /// Section of the records; in an unfinished file it ends with the file.
+    /// Section of the records. In an unfinished file, it goes up to the end of the file, or up to the attrs if they follow the records.
     pub fn data(&self) -> Section {
         self.data
     }
@@ -306,7 +306,7 @@ fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
         (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
     };
     let has_hostname = |swap_halves: bool| set(swap_halves).any(|bit| bit == HOSTNAME_BIT);
-    // A recovered file may lack HOSTNAME: its words are in order.
+    // If the bit is set in neither order, the halves are in order: a recovered file, for example, may lack HOSTNAME.
     let halves_swapped = endian == Endian::Big && !has_hostname(false) && has_hostname(true);
     Ok(set(halves_swapped).map(|bit| bit as u8).collect())
 }
@@ -348,11 +348,10 @@ fn parse_attrs(
     Ok(attrs)
 }
 
-/// Entries of the attrs section: an attr and the section of its ids.
+/// Entries of the attrs section: an attr and the section of its ids, which is in the last 16 bytes of the entry.
 ///
-/// Some writers set `attr.size` smaller than `attr_size`; the section of the ids then ends `attr_size` bytes (`stride`)
-/// after the start of the attr. Other writers put attrs of different sizes back to back, each with the section of its
-/// ids after it; `stride` is then `None`.
+/// `stride` is the size of every entry (`attr_size` of the header), even if `attr.size` is smaller. Without a `stride`, attrs of different sizes are
+/// back to back, as some writers put them: an entry then has `attr.size` + 16 bytes.
 fn attr_entries(
     table: &[u8],
     table_offset: u64,

@@ -20,7 +20,7 @@ pub(crate) struct Unpacked<'a> {
     pub(crate) offset: u64,
 }
 
-/// Limit on the window of a stream, as the base-2 logarithm of its bytes: the window of the highest level of zstd (22).
+/// Limit on the window of a stream, as the base-2 logarithm of its bytes: the window of zstd's highest level, 22.
 /// The format allows 2 TiB.
 #[cfg(feature = "zstd")]
 const WINDOW_LOG_MAX: u32 = 27;

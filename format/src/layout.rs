@@ -325,7 +325,8 @@ where
     }
 }
 
-/// All remaining bytes: as bytes, as at least `FEWEST` numbers, or as an optional value that is present if the bytes suffice.
+/// All remaining bytes. The type of the field selects their form: bytes, at least `FEWEST` numbers, or an optional value, which is present if the
+/// bytes suffice for it.
 pub(crate) struct Rest<const FEWEST: usize = 0>;
 
 impl<'a> Codec<'a, &'a [u8]> for Rest {

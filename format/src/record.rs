@@ -112,7 +112,7 @@ record_types! {
 }
 
 impl RecordType {
-    /// First type of tools; the kernel writes lower types.
+    /// First type of records that tools such as perf write; the kernel writes lower types.
     pub const FIRST_USER: u32 = 64;
 
     /// Name without `PERF_RECORD_`; `None` for an unknown type.

@@ -84,7 +84,7 @@ pub struct RecordReader<'a> {
 pub struct Item<'r> {
     /// The record.
     pub record: Record<'r>,
-    /// Event of the record; `None` for an unknown id, and for records of tools.
+    /// Event of the record; `None` for an unknown id, and for records that a tool wrote (types from 64).
     pub event: Option<&'r Event>,
     events: &'r Events,
     metadata: &'r Metadata<'r>,
@@ -248,8 +248,8 @@ impl<'a> RecordReader<'a> {
 }
 
 impl Events {
-    /// Time by which a record is sorted, ns. `None` for a record that keeps its place in the input: its time is unknown, `u64::MAX` or 0, or the
-    /// first event lacks `sample_id_all`. Records that a tool synthesized have time 0: they describe the state before the recording.
+    /// Time by which a record is sorted, ns. `None` for a record that keeps its place in the input: it has no time, or the time `u64::MAX` or 0, or
+    /// the first event lacks `sample_id_all`. Time 0 marks records that a tool synthesized; they describe the state before the recording.
     pub fn sort_key_ns(&self, event: &Event, record: &Record<'_>) -> Option<u64> {
         let has_times = self.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
         event.time_ns(record).filter(|time_ns| has_times && *time_ns != 0 && *time_ns != u64::MAX)

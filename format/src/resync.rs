@@ -1,7 +1,8 @@
 //! Finds the next record after damage.
 //!
 //! A record is fit if perf neither rejects nor misreads it. Only the bytes of the record and the events decide this, so a second repair of a
-//! recording keeps all records. Damage ends at the next offset from which plausible records follow each other.
+//! recording keeps all records. A record is plausible if perf or simpleperf writes its type and its size is possible for the type. Damage ends at the
+//! next offset from which plausible records follow each other.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -18,7 +19,7 @@ const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
 /// Limit on the consecutive records that are checked to decide if a record starts at an offset.
 const CHAIN_MAX: usize = 64;
-/// Count of fit records that prove a chain, and the lower count that suffices if the chain breaks.
+/// Count of fit records after which a chain of records is accepted. [`CHAIN_FIT_BEFORE_BREAK`] is the count that suffices if the chain then breaks.
 const CHAIN_FIT: usize = 3;
 const CHAIN_FIT_BEFORE_BREAK: usize = 2;
 /// Alignment of most records. The search tries the aligned offsets in the first [`ALIGNED_SEARCH_BYTES`] of damage, and then every offset.
@@ -144,8 +145,8 @@ impl<'e> Resync<'e> {
         if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        // The size of this record may be wrong: the record may contain other records. Inner records count if their fields fill them. Inner records
-        // that are longer than their fields count only if this record is unfit or longer than its fields, too.
+        // The size of this record may be wrong, so that it contains other records. Look for a chain of inner records, each
+        // filled by its fields. If this record is unfit, or longer than its fields, inner records may be longer than their fields, too.
         let swallowed = self.chain_to_end(&bytes[at..end], true);
         if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);
@@ -154,8 +155,8 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // Keep this record if (1) it is fit or records follow it, and (2) no other record begins inside it. If records follow, an inner record counts
-        // for (2) only if its fields fill it. Inner bytes may look like a record by chance: a fit record is also kept if the next records, at most
+        // Keep this record if it is fit or records follow it, and no other record begins inside it. If records follow, an inner record counts only if
+        // its fields fill it. Inner bytes may look like a record by chance: therefore also keep a fit record if the next records, at most
         // `CHAIN_MAX`, are all fit, as in a repaired recording.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
         let is_whole = (is_fit || follows)
@@ -172,8 +173,8 @@ impl<'e> Resync<'e> {
         let near = bytes.len().min(from.saturating_add(ALIGNED_SEARCH_BYTES));
         let aligned = (from..near).step_by(ALIGNED_STEP).find(|start| self.begins(bytes, *start, true));
         match aligned.or_else(|| (from..bytes.len()).find(|start| self.begins(bytes, *start, true))) {
-            // The search skipped records that are longer than their fields. If such records follow each other up to `next`, the first of them ends
-            // the damage.
+            // The search for `next` skipped records that are longer than their fields. If a chain of these records leads to `next`, the damage ends
+            // at the first record of the chain.
             Some(next) => Step::Damage(self.chain_to_end(&bytes[at..next], false).map_or(next, |first| at + first)),
             None if error.is_some_and(|error| self.is_tail(bytes, at, error)) => Step::End,
             None => Step::Damage(bytes.len()),
@@ -211,9 +212,8 @@ impl<'e> Resync<'e> {
         (is_fit && (!is_exact || self.is_exact(&record) || is_oversized())).then(|| record.total_bytes())
     }
 
-    /// Returns true if plausible records follow each other from `at` on up to the end of `bytes`, or until three of
-    /// them are fit. If the chain breaks before that, two fit records suffice, or one in front of a record that is cut
-    /// off.
+    /// Returns true if plausible records follow each other from `at` on, up to the end of `bytes` or until three of them are fit. If the chain breaks
+    /// earlier, two fit records suffice. One fit record suffices if the chain breaks at a record that is cut off by the end of `bytes`.
     fn goes_on(&self, bytes: &[u8], mut at: usize) -> bool {
         let endian = self.events.endian();
         let mut fit = 0;
@@ -272,8 +272,7 @@ impl<'e> Resync<'e> {
         is_written.is_ok() && again.len() == record.bytes.len()
     }
 
-    /// Returns true for a record of a type that files do not have, because a file has the content in its header and
-    /// features.
+    /// Returns true for a record in a file of a type that only streams have: a file has this content in its header and features.
     fn is_misplaced(&self, record: &Record<'_>) -> bool {
         !self.is_stream && matches!(record.kind, RecordType::HEADER_ATTR | RecordType::HEADER_FEATURE)
     }

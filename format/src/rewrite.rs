@@ -90,8 +90,8 @@ impl Rewriter {
         Fate::Kept
     }
 
-    /// Features of the new file, made from these sections, by bit. Several sections of one feature are merged. Incomplete sections are left out, and
-    /// so are COMPRESSED and DIR_FORMAT, which describe the form of the input. AUXTRACE gets the new offsets of the AUXTRACE records.
+    /// Features of the new file, made from these sections, by bit. Several sections of one feature become one. Incomplete sections are
+    /// left out, and so are COMPRESSED and DIR_FORMAT, which describe the form of the input. AUXTRACE gets the new offsets of the AUXTRACE records.
     pub fn features<'s>(&self, sections: impl Iterator<Item = &'s FeatureSection<'s>>) -> BTreeMap<u8, Vec<u8>> {
         let mut parts = BTreeMap::<u8, Vec<&[u8]>>::new();
         let mut had_traces = false;

@@ -102,7 +102,7 @@ pub(crate) fn oversized_trailer_behind(
     trailer_bytes: usize,
 ) -> Option<usize> {
     let trailer = record.body().get(payload_bytes..payload_bytes.checked_add(trailer_bytes)?)?;
-    // A repaired record has zeros here and its trailer at the end.
+    // A repaired record is also longer, but has zeros after the payload, and its trailer at the end.
     let is_longer = record.body().len() > payload_bytes + trailer_bytes;
     (is_longer && trailer.iter().any(|byte| *byte != 0)).then_some(payload_bytes)
 }

@@ -1,4 +1,4 @@
-//! Containers that available recordings lack: compressed streams cut anywhere, bombs, data outside of records.
+//! Containers that available recordings lack: compressed streams cut anywhere, decompression bombs, data outside of records.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -18,12 +18,13 @@ const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
 /// Id of this machine, 32 hexadecimal digits; `None` if unknown. It stays the same when the machine is renamed.
 ///
 /// The id is a keyed hash of `/etc/machine-id`, which is a secret of the machine, as `sd_id128_get_machine_app_specific()`
-/// makes it. A container with process ids of its own does not know the machine.
+/// makes it. The id is unknown in a container with its own pid namespace, which cannot see the root directory of the machine.
 pub fn machine_id() -> Option<String> {
     if is_initial_pid_namespace() != Some(true) {
         return None;
     }
-    // In a container, `/etc` is that of its image, which many machines have. The first process is outside of it.
+    // In a container, `/etc` is part of its image, which many machines share. Process 1 is outside of the container, so its root has the machine's
+    // `/etc`.
     let text = match fs::read_to_string(Path::new("/proc/1/root").join("etc/machine-id")) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_image() => {
             fs::read_to_string("/etc/machine-id")
@@ -39,7 +40,7 @@ pub fn boot_id() -> Option<String> {
     parsed(&text.replace('-', "")).map(digits)
 }
 
-/// Returns true if the root directory is that of a container: an overlay, or with the file that Docker or Podman makes.
+/// Returns true if the root directory is that of a container: it is an overlay, or has the marker file of Docker or Podman.
 fn is_image() -> bool {
     let is_root = |kind: &[u8]| mounts_of_type(kind).is_ok_and(|mounts| mounts.iter().any(|it| it == Path::new("/")));
     let marks = ["/.dockerenv", "/run/.containerenv"];
@@ -54,7 +55,7 @@ fn hashed(machine_id: &str) -> Option<String> {
     Some(digits(u128::from_be_bytes(first) & !UUID_BITS | UUID_VERSION_4))
 }
 
-/// Parses an id; `None` if it is not 32 digits, or the zeros or the word of a machine whose id is not set yet.
+/// Parses an id of 32 hexadecimal digits. `None` for other text, such as `uninitialized`, and for all zeros: the id is not set yet.
 fn parsed(text: &str) -> Option<u128> {
     let text = text.trim();
     let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -50,11 +50,11 @@ impl NetworkNamespaces {
     pub fn find(count_max: usize) -> NetworkNamespaces {
         let number = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         let mut found = NetworkNamespaces::default();
-        // Without its number, the namespace of this thread could not be left out.
+        // Without this number, the namespace of this thread could not be left out of the result.
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
         let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
-            // Another file system mounted over `/run/netns` may use the same inode numbers.
+            // All namespaces are on one file system (nsfs). Files of other file systems, such as one mounted over `/run/netns`, are left out.
             let Some(number) = number(path).filter(|number| number.0 == own.0) else { return };
             if !seen.insert(number) {
                 return;

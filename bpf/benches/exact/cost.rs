@@ -28,7 +28,8 @@ pub(crate) struct Event {
     /// `PERF_COUNT_SW_*`
     config: u64,
     name: &'static str,
-    /// bpftool's metric for this event, in a bpftool that is built to count this event instead of a hardware event.
+    /// Metric of `bpftool prog profile` under which the benchmark's bpftool counts this event. That bpftool is patched to open software events, as a
+    /// guest has no hardware events.
     metric: Option<&'static str>,
     source: Source,
 }
@@ -210,7 +211,7 @@ fn names(events: &[Event]) -> String {
     events.iter().map(|event| event.name).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the same events with the sources of a hardware group, so that they are read like hardware events.
+/// Returns the same events as one group, to be read like hardware events: the first with its times ([`Source::Leading`]), the others without.
 fn as_hardware(events: &[Event]) -> Vec<Event> {
     let source = |index| if index == 0 { Source::Leading } else { Source::Following };
     events.iter().enumerate().map(|(index, event)| Event { source: source(index), ..*event }).collect()

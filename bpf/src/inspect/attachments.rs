@@ -174,7 +174,7 @@ impl Attachments {
         let is_linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
         let unlinked: Vec<u32> = all.into_iter().filter(|id| !is_linked(id)).collect();
         let prog_id = match unlinked[..] {
-            // All perf_event programs have links: the perf events of these processes belong to the links.
+            // All perf_event programs have links. The perf events of these processes belong to the links, so their attachments are known already.
             [] => return Vec::new(),
             [prog_id] => prog_id,
             _ => {

@@ -202,7 +202,7 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
             let Some(at) = &key else { return Ok(None) };
             let cut = match entries.lookup(at, &mut values) {
                 Ok(true) => self.entry(at, &values)?,
-                // The slot is empty, or its entry was removed after `next_key`.
+                // The slot is empty, or its entry was removed after `next_key`. A walk through a large array of empty slots ends early.
                 Ok(false) if walked >= self.bounds.entries.saturating_mul(16) => {
                     Some(format!("reading stopped after {walked} slots, because most of them are empty"))
                 }

@@ -33,8 +33,8 @@ struct Holder {
 }
 
 impl Holders {
-    /// Walks `/proc`. A process is left out if it ends during the walk, if its descriptors are hidden from this process, or if it is a recorder: it
-    /// has a descriptor of one of the programs `recorders`.
+    /// Walks `/proc`. A process is left out if it ends during the walk, if its descriptors are hidden from this process, or if it has a descriptor
+    /// of one of the programs `recorders`, by which a recorder is recognized.
     ///
     /// # Errors
     /// Fails if `/proc` cannot be read.

@@ -110,7 +110,7 @@ pub fn probe_misses() -> Result<Vec<LinkMisses>> {
     misses.collect()
 }
 
-/// Infos of all links without their traced objects. A link that is removed meanwhile is left out.
+/// Infos of all links; [`Info::target`] is `None` in all of them. A link that is removed meanwhile is left out.
 fn untargeted() -> impl Iterator<Item = Result<Info>> {
     let read = |id| {
         let fd = sys::fd_by_id(Kind::Link, id)?;
@@ -168,7 +168,8 @@ impl Info {
 
     /// Number of hits of the link's kprobes that ran no program; `None` for other links, and before Linux 6.7.
     fn misses(&self) -> Option<u64> {
-        // Both fields are of Linux 6.7, but only this one lies behind the end of the older structure.
+        // Linux 6.7 added `missed` to both link types. Only the field of perf events lies beyond the end of the older structure, so its presence
+        // shows that the kernel also has the field of kprobe.multi.
         let of_perf_event = self.u64(link_field!(perf_event.__bindgen_anon_1.kprobe.missed))?;
         match self.link_type() {
             LinkType::PERF_EVENT => {
@@ -471,7 +472,8 @@ mod tests {
         assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), String::new()));
     }
 
-    /// Layout of `bpf_link_info` in Linux 6.7: `missed` is at offset 48 of kprobes on perf events, which ends the structure, and at 32 of kprobe.multi.
+    /// Layout of `bpf_link_info` in Linux 6.7: `missed` is at offset 48 for kprobes on perf events (the last field), and at offset 32 for
+    /// kprobe.multi.
     #[test]
     fn hits_without_a_run_are_those_of_kprobes() {
         let misses = |fields: &[(usize, u32)], known| {
@@ -480,10 +482,11 @@ mod tests {
         assert_eq!(misses(&[(0, 7), (16, 3), (48, 7)], 56), Some(7));
         assert_eq!(misses(&[(0, 7), (16, 4), (52, 1)], 56), Some(1 << 32));
         assert_eq!(misses(&[(0, 8), (32, 9)], 56), Some(9));
-        // A uprobe, a tracepoint, an XDP link; and Linux 6.6, where the structure has 48 bytes.
+        // Links without kprobes: a uprobe, a tracepoint, XDP.
         for fields in [[(0, 7), (16, 1)], [(0, 7), (16, 5)], [(0, 6), (16, 3)]] {
             assert_eq!(misses(&fields, 56), None);
         }
+        // In Linux 6.6, the structure has 48 bytes.
         assert_eq!((misses(&[(0, 7), (16, 3)], 48), misses(&[(0, 8)], 48)), (None, None));
     }
 

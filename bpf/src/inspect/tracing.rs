@@ -20,9 +20,9 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Target of a tracing link of program `prog_id`; `None` if the kernel does not show it. `object_id` is the id of a BTF blob or of a program; the
-    /// link does not show which (both are `trampoline key >> 32`). If it is the id of a BTF blob, the info of program `prog_id` has it in
-    /// `attach_btf_obj_id`.
+    /// Target of a tracing link of program `prog_id`; `None` if the kernel does not show the target. The link shows `object_id`, the upper half of
+    /// the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF blob, the
+    /// info of program `prog_id` has the same id in `attach_btf_obj_id`.
     pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<Target> {
         if object_id == 0 {
             return None;

@@ -2,8 +2,8 @@
 
 use bprec_host::{hidden_addresses, sysctl_number};
 
-/// Reason why /proc/kallsyms lacks programs and images (`bpf_jit_kallsyms_enabled()`); `None` if it has them. The messages name only images, because
-/// programs are known from other sources.
+/// Reason why /proc/kallsyms lacks the symbols of programs and images (`bpf_jit_kallsyms_enabled()`); `None` if it has them. For compiled programs,
+/// the messages name only the missing images, because other sources have the addresses of programs.
 pub(crate) fn hidden_symbols() -> Option<&'static str> {
     if sysctl_number("net/core/bpf_jit_enable") == Some(0) {
         return Some(

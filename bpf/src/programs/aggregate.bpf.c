@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Counts the samples of its event by task and code address, instead of letting them into the ring. Every sample that the program
- * sees is in `per_cpu`, and also in one of two places: an entry of the table, or the overflow of its CPU.
+ * Counts the samples of its event by task, CPU, cgroup and call chain (`struct key`), instead of letting them into the ring. Every sample that
+ * the program sees is counted in `per_cpu`, and also in one of two places: an entry of the table, or the overflow of its CPU.
  *
  * The table is the map in slot 0 of `tables`. A run looks it up once and uses it to its end. The reader can therefore replace the
  * table, and read the old one after all runs that may still use it have ended (aggregate.rs explains how the reader knows). The CPU is
@@ -153,7 +153,7 @@ static __always_inline int count(void *table, struct key *key, struct scratch *s
 	if (!entry) {
 		scratch->entry.samples = 1;
 		scratch->entry.period = period;
-		/* The clock is read after the table is looked up, so no entry is older than the insertion of its table. */
+		/* Read after the lookup of the table: first_ns is never before user space put the table into the slot. */
 		scratch->entry.first_ns = bpf_ktime_get_ns();
 		return bpf_map_update_elem(table, key, &scratch->entry, BPF_NOEXIST) == 0;
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * Adds data to the samples of a perf event: the program collects the requested parts in a per-CPU buffer and writes them as the raw bytes of a
- * bpf-output event. format/src/sampler.rs describes the layout. The sample itself is dropped: the program returns 0.
+ * bpf-output event. format/src/bprec/sampler.rs describes the layout. The sample itself is dropped: the program returns 0.
  *
  * One object serves every architecture. Registers are read as words of the context, which has more words on some architectures. The program
  * reads only words that the loader requests: for the verifier, the code that reads other words is dead, so it does not check their offsets.
@@ -16,7 +16,7 @@ struct sampler_config {
 	__u64 registers;
 	/* Parts to record: PART_* */
 	__u32 parts;
-	/* Index of the context word with the instruction pointer, and of the word with the period: the first after the registers, before the address. */
+	/* Indexes of two words of the context: the instruction pointer, and the period. The period follows the registers; the address follows it. */
 	__u32 ip_word;
 	__u32 period_word;
 	/* Call chains to record: STACK_* */

@@ -384,7 +384,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
     if get_u32(&counts, link_field!(all.type_)) == TracingMulti::LINK_TYPE {
         return Ok(tracing_multi_info(fd, counts, known));
     }
-    // Offsets of the pointer and the length of the name, and of the pointer and the count of the addresses.
+    // Offsets of two pairs of fields: pointer and length of the name, pointer and count of the addresses.
     let (name_at, addresses_at) = match get_u32(&counts, link_field!(all.type_)) {
         cmd::BPF_LINK_TYPE_RAW_TRACEPOINT => {
             (Some((link_field!(raw_tracepoint.tp_name), link_field!(raw_tracepoint.tp_name_len))), None)

@@ -128,7 +128,7 @@ impl Journal {
         let mut btfs: Vec<(u32, &[u8])> = Vec::new();
         let mut damaged = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
-            // Only the first frame has kind 0. Here, the zeros stand for bytes that did not reach the disk.
+            // Only the first frame of a journal has kind 0. A later frame of kind 0 is zeros: bytes that did not reach the disk.
             if kind == BEGIN {
                 break;
             }

@@ -175,7 +175,7 @@ layout! {
         pub start_ns: u64,
         /// Wall clock at `start_ns`, ns since 1970.
         pub realtime_ns: u64,
-        /// Offset from the recording's clock to ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
+        /// Offset from the recording's clock to `CLOCK_BOOTTIME` (ns since boot, suspends included), the clock of
         /// `bpf_prog_info.load_time`.
         pub to_boottime_ns: i64,
         /// Count of CPUs that could be sampled.

@@ -17,8 +17,8 @@ use super::Needs;
 
 /// Allows the calls of every reader and those in `needs`. Calls that an earlier filter refuses stay refused.
 pub(super) fn allow_only(needs: Needs) -> Result<()> {
-    // `clone3` must fail with ENOSYS, not EPERM. This separate filter refuses it, and the filter below allows it: if several filters refuse a call,
-    // the newest chooses the error.
+    // `clone3` must fail with ENOSYS, not EPERM. If several filters refuse a call, the newest filter chooses the error. Therefore this separate
+    // filter refuses `clone3`, and the newer filter below allows it.
     if needs.confining {
         let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
@@ -230,7 +230,8 @@ impl Allowed {
         values.iter().try_for_each(|value| self.when(call, &[(argument, Eq, *value)]))
     }
 
-    /// Allows opening files if the flags compare equal to `flags`, and the mode has no bits outside of `mode`; `None` allows all modes.
+    /// Allows opening files if the open flags equal `flags` in the bits that `compared` selects, and the mode has no bits outside of `mode`; `None`
+    /// allows all modes.
     fn open(&mut self, compared: SeccompCmpOp, flags: i32, mode: Option<i32>) -> Result<()> {
         for (call, argument) in [Some((libc::SYS_openat, 2)), old::OPEN.map(|call| (call, 1))].into_iter().flatten() {
             let mode = mode.map(|mode| (argument + 1, within(!mode), 0));

@@ -61,8 +61,8 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Drops privileges that `access` does not need, in this thread and in all threads that start later. Mechanisms that
-    /// the kernel lacks are skipped.
+    /// Drops privileges that `access` does not need, in this thread and in all threads that start later. The seccomp filter also applies to threads
+    /// that already run. Mechanisms that the kernel lacks are skipped.
     pub fn enter(access: KeptAccess<'_>) -> Confined {
         let mut writable = vec![std::env::temp_dir()];
         writable.extend(access.output.map(|output| match output.parent() {
@@ -100,7 +100,7 @@ impl Confined {
     pub fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };
-        // `enter` has reported failures.
+        // A failure is ignored: `enter` has already reported if this kernel lacks Landlock.
         drop(restrict(AccessFs::from_all(LANDLOCK), AccessFs::from_all(LANDLOCK) & !AccessFs::Execute, stays, false));
         if !needs_files {
             let none = rustix::thread::CapabilitySets {

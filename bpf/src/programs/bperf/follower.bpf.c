@@ -277,7 +277,7 @@ static __always_inline int follow(const int ordered)
 	FOLLOW(5)
 	FOLLOW(6)
 	FOLLOW(7)
-	/* A return value of 1 shows a session that requested this run: the kernel did not skip the run. */
+	/* The return value 1 tells the session that requested this run that the kernel did not skip it. */
 	if (!control->enabled)
 		return 1;
 	if (with_tasks)
@@ -290,7 +290,7 @@ static __always_inline int follow(const int ordered)
 			if (!(cgroup_levels & 1U << level))
 				continue;
 			id = bpf_get_current_ancestor_cgroup_id(level);
-			/* The task's cgroup is above this level. */
+			/* The task's cgroup is nearer to the root than this level. */
 			if (!id)
 				break;
 			target = bpf_map_lookup_elem(&cgroups, &id);

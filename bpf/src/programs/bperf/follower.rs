@@ -110,8 +110,8 @@ impl Follower {
         Ok(Follower { object, program, control, stats, cpus: cpus as usize, events: leaders.len(), links })
     }
 
-    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects the
-    /// tasks created by the thread that are charged, too. Returns false, and changes nothing, if the thread is already charged.
+    /// Charges a thread to an account from its next context switch on. `tid` is the thread id in the initial pid namespace; `inherit` selects
+    /// which of the tasks that the thread creates are charged, too. Returns false, and changes nothing, if the thread is already charged.
     ///
     /// # Errors
     /// Fails if the map of tasks is full.

@@ -134,7 +134,7 @@ impl Leader {
 
     /// Makes the leader read the event on `cpu` now. Returns false if the CPU is offline.
     ///
-    /// If the leader is running on that CPU at this moment, the kernel skips the additional run.
+    /// If the leader is already running on that CPU, newer kernels skip the requested run; older kernels run it in the middle of the other run.
     ///
     /// # Errors
     /// Fails if the kernel refuses the run.

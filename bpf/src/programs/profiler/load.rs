@@ -72,7 +72,7 @@ impl Profiler {
     /// Fails if the kernel has no trampolines or refuses the programs; the error includes libbpf's log.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
-        // The error of the session is ignored. If sessions are not the cause, the pair fails too, with an error that users know.
+        // The error of the session is ignored: if its cause is not the lack of sessions, the pair fails too, and that error is returned.
         session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 

@@ -1,7 +1,7 @@
 //! Counts around one function: one `struct per_cpu_stats` of profiler.bpf.c per CPU.
 //!
 //! The programs write while the recorder reads. A sequence number protects the counts that are written at the end of a run: the recorder repeats the
-//! read until the number stays the same. In each attempt it reads the counts that are written at the begin of a run last, so that it never sees an
+//! read until the number stays the same. Each attempt reads first the counts of ends, then the counts of begins, so that the recorder never sees an
 //! end without its begin.
 
 use std::num::NonZeroUsize;
@@ -113,7 +113,7 @@ impl FunctionStats {
         self.on_all_cpus(RUNS)
     }
 
-    /// Count of runs that a session saw end, on all CPUs. If [`FunctionStats::begun`] is read later, it includes all these runs.
+    /// Count of runs that the fsession program saw end, on all CPUs. If [`FunctionStats::begun`] is read after it, it includes all these runs.
     pub(super) fn ended(&self) -> u64 {
         self.on_all_cpus(ENDED)
     }

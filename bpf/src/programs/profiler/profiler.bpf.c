@@ -5,8 +5,8 @@
  * loads a copy for each function, with a `per_cpu` map of its own.
  *
  * A run is identified by the address of its arguments, which is the same at both ends. It lies in the stack frame of the calling trampoline,
- * so no two open runs have the same address, on any CPU, nested or preempted. Therefore a run with only one seen end
- * cannot be mistaken for another run. (A session has storage for each run, bpf_session_cookie. Fetching it costs more than searching for the
+ * so no two open runs have the same address, on any CPU, nested or preempted. Therefore a run with one end
+ * unseen cannot be mistaken for another run. (A session has storage for each run, bpf_session_cookie. Fetching it costs more than searching for the
  * address: bpf/benches/results.md.)
  *
  * The kernel does not nest runs of a program on one CPU; it counts the runs that it skips. So each field below has one writer per CPU, and
@@ -55,14 +55,14 @@ struct per_cpu_stats {
 	__u64 next;
 	__u64 opened;
 	__u64 closed;
-	/* Non-zero while a run's end is handled. A run of a pair that begins now would miss its end, so it is not measured. */
+	/* Non-zero while a run's end is handled. If another run begins now, the kernel may skip bprec_leave at its end: it is not measured. */
 	volatile __u64 exit_active;
 	/*
 	 * Odd while the end of a run writes `closed` and the fields from `measured` on. User space reads these fields again if the value
 	 * was odd or has changed meanwhile.
 	 */
 	volatile __u64 sequence;
-	/* Count of ends that a session has seen. */
+	/* Count of run ends that bprec_session has seen. */
 	__u64 ended;
 	__u64 nesting_overflow;
 	__u64 discarded_at_entry;
@@ -479,7 +479,7 @@ static __always_inline int ends(void *ctx)
 SEC("fsession")
 int bprec_session(void *ctx)
 {
-	/* The kind of end is read first, so that no register has to keep the result during the work common to both ends. */
+	/* bpf_session_is_return() is called first, so that no register has to keep its answer during the work common to entry and return. */
 	if (bpf_session_is_return(ctx)) {
 		asm volatile("" : "+r"(ctx));
 		return ends(ctx);

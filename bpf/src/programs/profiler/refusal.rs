@@ -128,7 +128,7 @@ fn is_global_of_one_pointer(btf: &Btf<'_>, type_id: u32) -> bool {
     params.next() == Some(Some(Kind::PTR)) && params.next().is_none()
 }
 
-/// Returns true if the instructions neither call a function nor access memory other than their own stack.
+/// Returns true if the instructions call no function, load no 64-bit constant or address, and access no memory other than their own stack.
 fn does_nothing(insns: &[u8]) -> bool {
     // Instruction classes (`BPF_LD` and so on, the low three bits), and the frame pointer register.
     const LD: u8 = 0;

@@ -14,14 +14,15 @@ const RUNS: u32 = 250;
 const BATCHES: usize = 9;
 /// Count of on-off switches; each switch patches kernel code on all CPUs. One switch is not enough, because the CPU's frequency may change meanwhile.
 const SWITCHES: usize = 5;
-/// Factor from the cost of counting a run in a loop of test runs (68 ns) to the cost among other work (80 to 88 ns). The latter was measured as the
+/// Factor from the cost of counting a run in a loop of test runs (68 ns) to its cost among other work (80 to 88 ns). The second cost is the measured
 /// slowdown of a thread that makes system calls under two tracepoint programs.
 const IN_PLACE: (u64, u64) = (6, 5);
 /// Pauses between attempts while another process has run statistics on.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(40)];
 /// Factor from the run time that the statistics report for an empty program (50 ns) to the cost of counting a run (80 to 88 ns, measured with system
-/// calls under two tracepoint programs). Of the two clock reads, the reported time includes one and a part of the other.
+/// calls under two tracepoint programs). The kernel reads the clock before and after a run. The reported time includes one of these reads and a part
+/// of the other.
 const UNSEEN: (u64, u64) = (5, 3);
 
 /// Cost of run statistics.

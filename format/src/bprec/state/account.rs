@@ -24,11 +24,12 @@ layout! {
         pub lost: u64,
     }
 
-    /// CPU that is not sampled from this time on: it went offline, was suspended with the machine, or was offline when
-    /// the file began and came online. A second state with the same CPU and time says when the CPU was sampled again.
+    /// Gap in the sampling of a CPU, from `time_ns` on. The CPU went offline or was suspended with the machine, or it came online after the file
+    /// began: the file then has no samples of it. A second state with the same CPU and time says when the CPU was sampled again.
     #[derive(Copy, Default)]
     pub struct CpuNotSampled {
-        /// Time when the recorder noticed the change, ns of the recording's clock.
+        /// Begin of the gap, ns of the recording's clock: time of the check that found the change. If the CPU was online again by then: time of the
+        /// check before, because the CPU may have gone offline at any time since.
         pub time_ns: u64,
         /// Number of the CPU.
         pub cpu: u32,
@@ -54,9 +55,9 @@ layout! {
     pub struct Cost {
         /// Time when sampling was switched off, ns of the recording's clock.
         pub end_ns: u64,
-        /// CPU time of the recorder in user mode, start and stop included.
+        /// CPU time of the recorder in user mode for this file, start and stop included.
         pub user_ns: u64,
-        /// CPU time of the recorder in the kernel, start and stop included.
+        /// CPU time of the recorder in the kernel for this file, start and stop included.
         pub system_ns: u64,
         /// Largest resident set of the recorder.
         pub max_rss_bytes: u64,

@@ -9,7 +9,7 @@ pub const OVERFLOW_PID: u32 = 0x7fff_fffe;
 layout! {
     /// Event with samples that an attached BPF program counts in the kernel. The recorder writes the counts as weighted samples: PERIOD is the sum of
     /// the periods, WEIGHT the count of samples. This state is written at the start and with each interval. All counts run from the start of the
-    /// recording, so the last payload holds the totals.
+    /// file, so the last payload of a file holds its totals.
     #[derive(Copy, Default)]
     pub struct Aggregation {
         /// Time of the reading, ns of the recording's clock.

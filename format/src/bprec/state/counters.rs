@@ -138,7 +138,7 @@ layout! {
         pub too_deep: u64,
         /// Runs that were chosen for measurement, but only their begin or only their end was observed.
         pub discarded: u64,
-        /// Runs of the target for which the recursion guard refused the readings; `None` if unknown.
+        /// Runs that the probe did not see, because the kernel's recursion guard refused it; `None` if unknown, and for the counts of one CPU.
         pub misses: Option<u64> as Optional<Plain>,
         /// Sampling interval at the time of the snapshot: one run in `every` is measured; 1 means all runs.
         pub every: u64,
@@ -238,7 +238,7 @@ impl Histogram {
             return time_ns as u16;
         };
         let shift = log2 - bits;
-        // The highest bit of `time_ns >> shift` is `1 << bits`. Above the lower `bits` bits, the sum is therefore `shift + 1`.
+        // `time_ns >> shift` keeps the highest bit, now `1 << bits`, and the `bits` bits after it. In the sum, the highest bit adds 1 to `shift`.
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 

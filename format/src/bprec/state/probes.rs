@@ -4,20 +4,20 @@ use super::PAYLOAD_MAX_BYTES;
 use crate::layout::{List, Optional, Plain, layout};
 
 layout! {
-    /// Hits of kprobes that ran no program, of the links at the end of a file.
+    /// Hits of kprobes that ran no program, by link, for one file of a recording.
     ///
     /// The kernel counts them by link, since Linux 6.7 (`missed` in `bpf_link_info`). A kprobe misses a hit while its CPU
-    /// runs another kprobe's handler, a return probe also while too many calls of its function are open. The recursion
-    /// guard refuses a program later: its refusals are [`super::ProgramRuns::recursion_misses`].
+    /// runs another kprobe's handler, a return probe also while too many calls of its function are open. A hit that is not
+    /// missed can still be refused by the recursion guard of the program: see [`super::ProgramRuns::recursion_misses`].
     #[derive(Default)]
     pub struct ProbeMisses {
         /// Time of the last reading, ns of the recording's clock.
         pub time_ns: u64,
-        /// Links to kprobes.
+        /// Links to kprobes, including links that were removed since the start of the file.
         pub links: Vec<LinkMisses> as List,
     }
 
-    /// Missed hits of one link: a count that grows from the attachment on.
+    /// Missed hits of one link. Both counts begin with the attachment of the link; their difference is the count of this file.
     #[derive(Copy, Default)]
     pub struct LinkMisses {
         /// Link id.

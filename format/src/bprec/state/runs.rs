@@ -16,9 +16,10 @@ layout! {
         /// statistics on throughout.
         pub on_ns: Option<u64> as Late,
         /// Total time, up to this reading, for which another tool had statistics on while the recording had them off, ns. Only certain time is
-        /// included: the time between two consecutive checks, less than 0.1 s apart, that both found statistics on. If the sum of `on_ns` and
-        /// `others_ns` grows by the elapsed time between two readings, all runs between them were counted. If counts grow but neither field grows,
-        /// another tool had statistics on for an unknown part of the time. `None` in older recordings.
+        /// included: the time between two consecutive checks that both found statistics on. Checks are about 0.05 s apart, or before and after a
+        /// window in which the recorder has statistics on. If the sum of `on_ns` and `others_ns` grows by the elapsed time between two readings, all
+        /// runs between them were counted. If counts grow but neither field grows, another tool had statistics on for an unknown part of the time.
+        /// `None` in older recordings.
         pub others_ns: Option<u64> as Late,
     }
 

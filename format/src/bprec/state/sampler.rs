@@ -5,8 +5,8 @@ use crate::layout::meaning::Event;
 use crate::layout::{CountedText, Optional, Plain, layout};
 
 layout! {
-    /// The program that writes [`bprec:sampler`](crate::bprec::sampler): its event and its counts. Written when
-    /// sampling starts, and again, with [`counts`](Sampler::counts), at the end.
+    /// The program that writes [`bprec:sampler`](crate::bprec::sampler): its event and its counts. Written at
+    /// the start of each file and, with [`counts`](Sampler::counts), at its end.
     #[derive(Default)]
     pub struct Sampler {
         /// Program id.
@@ -27,7 +27,7 @@ layout! {
         pub events: u32,
         /// Count of events to which a link attaches the program. The program is attached to the other events by ioctl.
         pub links: u32,
-        /// Counts of the program, written at the end.
+        /// Counts of the program for this file. `None` in the state at the start of the file, and if they could not be read.
         pub counts: Option<SamplerCounts> as Optional<Plain>,
     }
 
@@ -42,7 +42,7 @@ layout! {
         pub full: u64,
         /// Samples that the kernel refused for another reason.
         pub failed: u64,
-        /// Error number of the last sample in `failed`; 0 for none.
+        /// Error number of failed samples: of the last one on each CPU, the highest number; 0 if none failed since the recording began.
         pub last_errno: u32,
     }
 }
