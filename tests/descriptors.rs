@@ -112,7 +112,7 @@ fn at_the_limit_of_descriptors_programs_are_captured_and_go_and_files_change() {
     let path = scratch.path("few.data");
     let recorder = Recorder::start(&mut shell("ulimit -n 128"), &path, &["--switch-output"]);
     let (loaded, ids) = load(0..150);
-    // The recorder cannot hold all programs: the last ones are still captured, and a file can end.
+    // The recorder has too few descriptors to hold all programs. It must still capture the last programs and close a file.
     wait_for("programs to be held", || (!recorder.held().is_disjoint(&ids)).then_some(()));
     signal(recorder.child(), "-USR2");
     let first = wait_for("a closed file", || {

@@ -26,7 +26,7 @@ fn stand_ins() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A directory for commands of the documents; recorded commands in it run for a short time.
+/// A directory in which the commands of the documents run. Its `sleep` and `make` end after 0.3 s.
 fn desk() -> Desk {
     let desk = Desk::new();
     desk.add_program("sleep", "exec /bin/sleep 0.3");

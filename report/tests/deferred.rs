@@ -97,7 +97,7 @@ fn printed(keep_chains_apart: bool) -> String {
     one
 }
 
-/// The output differs only at cookie 9, because its chain never comes: perf prints the cookie as a function without a name.
+/// Our output differs from perf's only at cookie 9, whose chain never comes: perf prints the cookie as a function without a name.
 #[test]
 fn chains_are_merged_as_perf_merges_them() {
     let perf = MERGED.replace("               9 [unknown]", "               9 (cookie)");

@@ -104,7 +104,7 @@ fn bills_and_payers_say_that_ticks_are_missing() {
     }
 }
 
-/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so missing ticks cannot be told.
+/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so bprec cannot detect missing ticks.
 #[test]
 fn events_of_a_part_of_the_machine_have_no_late_ticks() {
     for (flags, online, idle_pid) in [
