@@ -92,7 +92,7 @@ fn wait_for_links(children: &[Child], count: usize) {
     }
 }
 
-/// Waits until the links have left the kernel, and all programs that no other process holds.
+/// Waits until the kernel has freed all of these links, and all of these programs except those that another process holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
     let gone = || {
         let [elsewhere, ..] = held_by_any();

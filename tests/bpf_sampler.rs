@@ -515,7 +515,7 @@ fn children_inherit_it_and_perf_reads_it() {
     for sample in &of_child {
         let payload = sample.payload();
         assert_eq!((payload.comm, payload.pid_tid), (Some(&b"sh"[..]), Some((child, child))));
-        // The kernel does not read inherited events: the value is absent, not 0.
+        // A BPF program cannot read an inherited event: the value is absent, not 0.
         assert_eq!(payload.value, None);
     }
     assert_eq!(account.counts.unwrap().written, samples.len() as u64);

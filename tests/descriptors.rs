@@ -186,7 +186,8 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
     }
 }
 
-/// A stopped recorder has no descriptors of programs that are loaded meanwhile, so only the loader's descriptor counts as a use.
+/// One recorder is stopped, so it has no descriptors of programs that are loaded meanwhile. The other recorder must keep these programs for their
+/// last runs: it must not take the loader's descriptor for one of the stopped recorder.
 #[test]
 fn last_runs_are_counted_beside_a_recorder_that_holds_nothing() {
     let test = "last_runs_are_counted_beside_a_recorder_that_holds_nothing";

@@ -231,7 +231,7 @@ fn maps_are_printed_as_shown() {
     for (command, shown) in dialogue(&block) {
         let output = run_beside_load(&desk, command, &ours);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
-        // The recorder's closing line is not shown.
+        // The document does not show the recorder's closing line. So a command without shown output is not compared.
         if !shown.is_empty() {
             assert_shown(&block, shown, &output.stdout, true);
         }

@@ -90,8 +90,8 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// Returns true if a program leaves the kernel within some time, or if a process still holds the program: other recordings hold each program that
-/// they have seen until their end. The kernel frees programs some time later, in workers.
+/// Waits until the program has left the kernel, which frees programs later, in workers. Returns true also if another process holds the program: other
+/// recordings keep descriptors of all programs that they have seen. Returns false after a minute.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
     wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))

@@ -23,8 +23,7 @@ fn recording(scratch: &Scratch, container: Container, record_bytes: u64) -> Stri
     path.display().to_string()
 }
 
-/// Slows a command down: in each round, it is stopped for 50 ms and runs for 5 ms, until `is_enough` is true of its screen. Returns the screens of
-/// all rounds.
+/// Lets a command run for moments only, until `is_enough` is true of a screen. Returns the screens between the moments.
 fn by_moments(terminal: &Terminal, is_enough: impl Fn(&[String]) -> bool) -> Vec<Vec<String>> {
     let mut screens = vec![terminal.screen()];
     while !is_enough(screens.last().unwrap()) {

@@ -235,7 +235,7 @@ fn counters_of_an_unloaded_program_end() {
 #[test]
 fn events_that_are_no_clock_are_counted_as_events() {
     const FAULTS: u32 = 400;
-    /// Size of a huge page, so that each read is a page fault.
+    /// Distance between two reads: the size of a huge page, so that each read is a page fault.
     const APART: usize = 2 << 20;
     if !root("events_that_are_no_clock_are_counted_as_events") {
         return;

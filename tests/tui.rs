@@ -57,7 +57,7 @@ fn assert_table(screen: &[String], width: usize) {
         let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
         let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
         shown += 1;
-        // Cost that samples cannot see is only in the share of the machine.
+        // Only the share of the machine includes cost that samples cannot see.
         let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
             // If a name is too long, its first and last part are shown.

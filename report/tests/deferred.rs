@@ -64,7 +64,7 @@ fn recording() -> Vec<u8> {
     sample(&mut out, 10, S + 2000, &[K, BASE + 0x40, D, 9]);
     sample(&mut out, 10, S + 2100, &[K, BASE + 0x41, D, 10]);
     user_chain(&mut out, 10, S + 2200, 10, &[0x400120]);
-    // A chain with the same cookie, but of another thread.
+    // The next chain has the cookie of this sample, but is of another thread.
     sample(&mut out, 11, S + 3000, &[K, BASE + 0x50, D, 10]);
     user_chain(&mut out, 10, S + 3100, 10, &[0x400130]);
     sample(&mut out, 10, S + 3200, &[K, BASE + 0x51, context::USER, 0x400140]);

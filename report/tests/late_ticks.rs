@@ -1,5 +1,5 @@
-//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, the kind of time
-//! that lacks ticks is unknown.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, it is unknown if
+//! idle time or busy time lacks the ticks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;
