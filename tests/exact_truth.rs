@@ -148,8 +148,7 @@ fn events_per_run_are_what_plain_counters_say() {
     });
 }
 
-/// Sampling by cycles does not change the counted cycles, although the sampling event also uses a counter of the PMU, and some counters are read in a
-/// special way.
+/// Sampling by cycles does not change the counted cycles, although the sampling event uses a counter of the PMU, too.
 #[test]
 fn what_is_sampled_is_nothing_to_what_is_counted() {
     if !counters_repeat("what_is_sampled_is_nothing_to_what_is_counted") {

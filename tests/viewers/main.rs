@@ -56,7 +56,8 @@ impl FirefoxProfiler {
         let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
         let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
         profiler.process = Some(process);
-        // If a client connects before the session listens, it considers the session dead and removes it, so the test reads the log instead.
+        // The test waits for a line in the session's log. A client that connects before the session listens would consider the session dead and
+        // remove it.
         let log = profiler.home.path("test.log");
         wait_for("the profile is loaded", || {
             let log = std::fs::read_to_string(&log).ok()?;
