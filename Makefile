@@ -7,12 +7,12 @@ demo:
 	@setup/install build
 	@setup/demo
 
-# The pictures of README, from a recording of the fixtures.
+# The pictures in README, made from a recording of the fixtures.
 pictures:
 	@setup/install test
 	@cargo xtask pictures
 
-# What takes no root and no network, installs nothing and changes nothing outside target: for each change that is made.
+# Quick checks for each change: they need neither root nor network, install nothing, and write only to target.
 check:
 	@cargo xtask check
 
@@ -23,14 +23,14 @@ test:
 	@setup/viewers
 	@cargo xtask test-everywhere
 
-# What fleet/ is, linted while it is built: its 300 packages are compiled once and not a second time for clippy.
+# Tests of fleet/. clippy checks the code during the build, so that its 300 packages are compiled only once.
 test-fleet:
 	@setup/install fleet
 	@setup/fleet-readers
 	@setup/fleet-spark
 	@CLIPPY_ARGS=-Dwarnings RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo test --manifest-path fleet/Cargo.toml --locked
 
-# docs/install.md describes what follows. What `release` built is what `install` installs, so that root needs no cargo.
+# docs/install.md describes the following targets. `install` installs the files that `release` has built, so root needs no cargo.
 release:
 	@setup/install build
 	@setup/package release

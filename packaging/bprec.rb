@@ -1,5 +1,5 @@
-# For Homebrew: the reporter, without record, stat, top and doctor, which need Linux. `setup/package assets` fills in @VERSION@, @URL@ and
-# @SHA256@. CI has ruby load it with a stand-in for Homebrew; an installation by brew is untested.
+# For Homebrew: the reporter, without record, stat, top and doctor, which need Linux. `setup/package assets` fills in @VERSION@, @URL@ and @SHA256@.
+# CI loads this file in ruby with a stand-in for Homebrew; an installation by brew is untested.
 class Bprec < Formula
   desc "Reports what each BPF program costs, from recordings of Linux machines"
   homepage "@URL@"

@@ -1,5 +1,6 @@
-# A flake of this source tree: nix build 'git+https://…?dir=packaging', and `nix run` with the same. On Linux it has everything, elsewhere the
-# reporter. CI parses it, and evaluates it with a stand-in for nixpkgs; a build with the real one is untested, and there is no flake.lock.
+# A flake of this source tree: nix build 'git+https://…?dir=packaging', and `nix run` with the same URL. It builds the whole program on Linux, and
+# only the reporter on other systems. CI parses this file, and evaluates it with a stand-in for nixpkgs; a build with the real nixpkgs is untested,
+# and there is no flake.lock.
 {
   description = "What each BPF program costs, who pays for it, and why";
 
@@ -26,7 +27,7 @@
           buildFeatures = if isLinux then [ ] else [ "tui" "zstd" ];
           nativeBuildInputs = [ pkgs.installShellFiles ] ++ (if isLinux then [ pkgs.pkg-config ] else [ ]);
           buildInputs = if isLinux then [ pkgs.elfutils pkgs.zlib ] else [ ];
-          # They record on the machine that runs them.
+          # No tests, because they record on the machine that runs them.
           doCheck = false;
           postInstall = ''
             installShellCompletion --cmd bprec \

@@ -3,9 +3,9 @@
 #
 # usage: [BPREC_URL=URL] [BPREC_SHA256=SUM] sh install.sh [--prefix DIR] [VERSION]
 #
-# URL is the folder of releases, https://…/releases/download or file:///…, and has VERSION's files in vVERSION; DIR is /usr/local. The copy of this
-# script that a release contains knows both URL and VERSION. SUM is the SHA-256 of the archive from another source: a SHA256SUMS from the
-# server of the archive detects damage, and not a server that lies. Nothing is written to DIR before everything is checked.
+# URL is the folder of releases, https://…/releases/download or file:///…; its folder vVERSION has the files of VERSION. DIR is /usr/local by default.
+# The copy of this script in a release knows both URL and VERSION. SUM is the SHA-256 of the archive, from a source other than the release: SHA256SUMS
+# from the same server detects a damaged archive, but not a server that lies. Nothing is written to DIR before everything is checked.
 set -eu
 umask 022
 
@@ -33,7 +33,7 @@ download() {
   esac || fail "cannot download $1"
 }
 
-# The script is read as a whole before its last line calls this: one that arrived in part does nothing.
+# The last line of the script calls this function, so a script that was downloaded only in part does nothing.
 main() {
   prefix=/usr/local
   version=$released_version
@@ -77,7 +77,7 @@ main() {
     sed "s#^ExecStart=/bin/bprec#ExecStart=$prefix/bin/bprec#" $unit >"$directory/unit"
     cat "$directory/unit" >$unit
   fi
-  # A program that runs cannot be overwritten, but replaced. It comes last, so that what is installed in part is not in the way of another try.
+  # A running program cannot be overwritten, only replaced by a rename. The program is installed last: after a failure, the script can be run again.
   find . -type f ! -path ./bin/bprec >"$directory/files"
   echo ./bin/bprec >>"$directory/files"
   while IFS= read -r file; do

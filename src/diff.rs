@@ -19,7 +19,7 @@ use crate::{Outcome, say};
 ///
 /// For each BPF program, shows the change in cost, runs, time per run and events per run, each with a confidence interval and
 /// whether chance explains it. `bprec diff BASE NEW`; several per side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if,
-/// the exit code is 1 if a number is beyond its bound with its whole confidence interval (docs/diff.md).
+/// the exit code is 1 if the whole confidence interval of a number is beyond its bound (docs/diff.md).
 #[derive(clap::Args)]
 #[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
 pub(crate) struct Args {

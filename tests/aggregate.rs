@@ -55,8 +55,9 @@ fn sums(path: &Path) -> Sums {
     sums
 }
 
-/// Every first access to a page is one event of period 1. Three counts of a command's page faults are equal: by the event, by the state of the
-/// program attached to the event, and by the samples of the file. They are also equal with drains in between, and with a table of three entries.
+/// With period 1, each first access to a page is one event. A command's page faults are counted three times: by the event, by the state of the
+/// program attached to it, and by the samples in the file. All three counts are equal, also with drains in between and with a table of only three
+/// entries.
 #[test]
 fn every_page_fault_is_in_the_file_once() {
     if !root("every_page_fault_is_in_the_file_once") {
@@ -209,7 +210,7 @@ fn addresses_that_are_used_again_do_not_mix_programs() {
                 }
                 let kind = round % 2;
                 let loaded = Fixture::IDLE.open().unwrap().load().unwrap();
-                // Short turns: the speed of a busy machine changes within seconds.
+                // Each turn is short, so that both kinds run at about the same speed: on a busy machine, the speed changes within seconds.
                 let times = [320_000, 80_000][kind];
                 loaded.run(NAME, times).unwrap();
                 ids[kind].push(u64::from(loaded.id_of(NAME).unwrap()));

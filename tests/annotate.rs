@@ -133,7 +133,7 @@ fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
     assert_eq!(functions.len(), 1);
     assert_eq!(functions[0]["name"], "mix_syscall_number");
     assert!(functions[0]["self"]["percent"].as_f64().unwrap() > 50.0, "{}", functions[0]["self"]);
-    // A function that every program calls has a name: the recording has the names of all functions that are called.
+    // Each call instruction shows the name of the called function, because the recording names all functions that programs call.
     let annotation = annotate(&path, &format!("{id}:account_in_hash_map"));
     let calls: Vec<&Value> = machine(&annotation["programs"][0])
         .into_iter()

@@ -59,7 +59,7 @@ impl AgentProcess {
     }
 }
 
-/// Body of [`AgentProcess`].
+/// The test that [`AgentProcess`] runs in a separate process.
 #[test]
 #[ignore = "run by another test"]
 fn agent_serves() {
@@ -78,7 +78,7 @@ fn weight(value: &Value) -> f64 {
     value["weight"].as_f64().unwrap_or_else(|| panic!("no weight: {value:#}"))
 }
 
-/// Predictions of the CPU time that the victims save, and the CPU time that they saved, ns.
+/// CPU time that the victims would save without the agent as the report predicts it, and as measured, in ns; sums over all pairs of runs.
 #[derive(Default)]
 struct Predicted {
     predicted_ns: f64,
@@ -87,7 +87,7 @@ struct Predicted {
 }
 
 impl Predicted {
-    /// Adds the tax of the victims, who took `with_ns` with the owner and `without_ns` without it.
+    /// Adds one pair of runs. The victims took `with_ns` while the programs of `owner` were attached, and `without_ns` without them.
     fn add(&mut self, path: &Path, owner: &str, with_ns: f64, without_ns: f64) {
         let report = report(path, &["--without", owner]);
         let payers = report["events"][0]["payers"].as_array().unwrap();
@@ -98,7 +98,7 @@ impl Predicted {
         self.saved_ns += with_ns - without_ns;
     }
 
-    /// Checks that the saved CPU time is in the predicted interval.
+    /// Checks that the measured saving is within the margin of the prediction.
     fn check(&self) -> Result<(), String> {
         let Predicted { predicted_ns, margin_ns, saved_ns } = self;
         let message = format!("predicted {predicted_ns} ± {margin_ns} ns for the victims, saved {saved_ns} ns");

@@ -92,7 +92,7 @@ fn wait_for_links(children: &[Child], count: usize) {
     }
 }
 
-/// Waits until the links have left the kernel, and all programs that no other process holds.
+/// Waits until the kernel has freed all of these links, and all of these programs except those that another process holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
     let gone = || {
         let [elsewhere, ..] = held_by_any();
@@ -112,7 +112,7 @@ fn bpftool_installed(test: &str) -> bool {
     found
 }
 
-/// Without the capability to find leaders of other sessions, events are still counted, and no map remains.
+/// Without CAP_SYS_ADMIN, bprec cannot find counters of other sessions. It still counts events, and leaves no attribute map behind.
 #[test]
 fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
     const NAME: &str = "without_rights_to_look_nothing_is_shared_and_nothing_stays";
@@ -120,7 +120,7 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
         return;
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    // Debian's kernels add the level 3.
+    // Debian's kernels have an additional level, 3.
     if paranoid.trim().parse::<i32>().unwrap() > 2 {
         return support::skip(NAME, "kernel.perf_event_paranoid is 3: nobody without CAP_SYS_ADMIN opens events");
     }
@@ -236,7 +236,7 @@ fn twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed() {
     }
     wait_until_gone(&programs, &links);
 
-    // A killed session leaves the map, and another session uses its entry again.
+    // The map and its entry remain after the sessions are killed. A new session uses this entry.
     assert!(bpf.map().exists());
     let data = bpf.data("after.data");
     succeed(&mut command(&bpf, &data, &["-a", "--counter-event", "cpu-clock", "--", "sleep", "0.2"]));

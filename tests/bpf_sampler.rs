@@ -131,7 +131,7 @@ fn the_blind_spot_is_stated_in_numbers() {
     let in_guarded: u64 = ids.iter().map(|id| inclusive(main, *id)).sum();
     let expected = ran_ns as f64 / PERIOD_NS as f64;
     assert!(expected > 200.0, "the load got only {ran_ns} ns");
-    // The clock also counts while the programs are interrupted, and a busy machine delays some ticks.
+    // The kernel's clock of a run includes interrupts during the run, and a busy machine delays some ticks of the sampling timer.
     let allowed = 4.0 * expected.sqrt() + 0.15 * expected;
     assert!(
         (in_guarded as f64 - expected).abs() < allowed,
@@ -173,7 +173,7 @@ fn the_blind_spot_is_stated_in_numbers() {
     assert_eq!((cell("samples"), cell("name")), (inside.to_string().as_str(), "cpu-clock"));
     assert_eq!(cell("weight"), number(&blind_spot["weight"]).to_string());
 
-    // Both events see programs without the guard, in proportion to all samples of this thread.
+    // Both events see programs that run without the guard, with the same share of this thread's samples.
     let twin = seen.id_of("same_name_in_two_objects").unwrap();
     let (by_main, by_sampler) = (inclusive(main, twin) as f64, inclusive(sampler, twin) as f64);
     assert!(by_main > 200.0, "only {by_main} samples");
@@ -364,12 +364,12 @@ fn fields_are_what_is_known_from_elsewhere() {
     }
 }
 
-/// A thread sets up stack frames that do not exist: each points to the next.
+/// Fake stack frames: a linked list in memory, to which the frame pointer of a thread points.
 #[cfg(target_arch = "x86_64")]
 mod deep {
     /// More frames than the kernel records.
     pub(crate) const FRAMES: usize = 200;
-    /// First return address, where nothing is mapped; each further return address is one higher.
+    /// First return address, where nothing is mapped; each further return address is 16 bytes higher.
     pub(crate) const FIRST_RETURN: u64 = 0x1_0000_0000;
 
     #[repr(C)]
@@ -515,7 +515,7 @@ fn children_inherit_it_and_perf_reads_it() {
     for sample in &of_child {
         let payload = sample.payload();
         assert_eq!((payload.comm, payload.pid_tid), (Some(&b"sh"[..]), Some((child, child))));
-        // The kernel does not read inherited events: the value is absent, not 0.
+        // A BPF program cannot read an inherited event: the value is absent, not 0.
         assert_eq!(payload.value, None);
     }
     assert_eq!(account.counts.unwrap().written, samples.len() as u64);

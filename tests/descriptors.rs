@@ -112,7 +112,7 @@ fn at_the_limit_of_descriptors_programs_are_captured_and_go_and_files_change() {
     let path = scratch.path("few.data");
     let recorder = Recorder::start(&mut shell("ulimit -n 128"), &path, &["--switch-output"]);
     let (loaded, ids) = load(0..150);
-    // The recorder cannot hold all programs: the last ones are still captured, and a file can end.
+    // The recorder has too few descriptors to hold all programs. It must still capture the last programs and close a file.
     wait_for("programs to be held", || (!recorder.held().is_disjoint(&ids)).then_some(()));
     signal(recorder.child(), "-USR2");
     let first = wait_for("a closed file", || {
@@ -186,7 +186,8 @@ fn recorders_let_go_of_programs_that_only_they_hold() {
     }
 }
 
-/// A stopped recorder has no descriptors of programs that are loaded meanwhile, so only the loader's descriptor counts as a use.
+/// One recorder is stopped, so it has no descriptors of programs that are loaded meanwhile. The other recorder must keep these programs for their
+/// last runs: it must not take the loader's descriptor for one of the stopped recorder.
 #[test]
 fn last_runs_are_counted_beside_a_recorder_that_holds_nothing() {
     let test = "last_runs_are_counted_beside_a_recorder_that_holds_nothing";

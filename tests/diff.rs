@@ -208,8 +208,8 @@ fn conditions_decide_the_exit_code() {
     assert_eq!(code(&["--prog", "nobody"]).0, 1);
 }
 
-/// Two recordings of 2 s: a value beyond the bound is not significant, so the condition neither fails nor holds, and the exit code with --strict is
-/// not 0.
+/// In two recordings of 2 s, the confidence interval of the change contains the bound. The condition is undecided: the exit code is 0, and 1 with
+/// --strict.
 #[test]
 fn what_is_not_shown_is_undecided() {
     let paths = ["linux-6.1/ratio.data", "linux-7.2/ratio.data"].map(recording);

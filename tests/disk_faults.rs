@@ -226,7 +226,8 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
-        // Checks the number of bytes in the message. If the disk has failed completely, names cannot be read, and the check is left out.
+        // The message must not state more bytes than the file has. This is not checked if the disk failed completely, because then bprec cannot read
+        // names.
         if way != Way::Gone
             && let Some((name, kept)) = ended_at(said)
             && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)
@@ -311,7 +312,8 @@ impl Way {
         }
     }
 
-    /// True if the program may give up.
+    /// True if the program may end with an error after this fault. An interrupted call, or a fault of a step that the kernel refuses anyway, is no
+    /// reason to fail.
     fn is_error(self, step: &Step) -> bool {
         self == Way::Gone || self == Way::Once && *step != Step::Refused
     }

@@ -26,7 +26,7 @@ fn stand_ins() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A directory for commands of the documents; recorded commands in it run for a short time.
+/// A directory in which the commands of the documents run. Its `sleep` and `make` end after 0.3 s.
 fn desk() -> Desk {
     let desk = Desk::new();
     desk.add_program("sleep", "exec /bin/sleep 0.3");
@@ -231,7 +231,7 @@ fn maps_are_printed_as_shown() {
     for (command, shown) in dialogue(&block) {
         let output = run_beside_load(&desk, command, &ours);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
-        // The recorder's closing line is not shown.
+        // The document does not show the recorder's closing line. So a command without shown output is not compared.
         if !shown.is_empty() {
             assert_shown(&block, shown, &output.stdout, true);
         }

@@ -1,5 +1,5 @@
-//! Exact counters compared with independent numbers: plain perf events around many runs, the program's own readings, and the instructions
-//! of the kernel's compiler. Needs trampolines, and counters that always give the same number for the same work.
+//! Exact counters compared with independent numbers: plain perf events around many runs, readings that the program itself takes, and the machine
+//! instructions of the JIT. Needs trampolines, and counters that always give the same number for the same work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use crate::support::{Scratch, end, measured, program, recording, report, root, skip};
@@ -148,8 +148,7 @@ fn events_per_run_are_what_plain_counters_say() {
     });
 }
 
-/// Sampling by cycles does not change the counted cycles, although the sampling event also uses a counter of the PMU, and some counters are read in a
-/// special way.
+/// Sampling by cycles does not change the counted cycles, although the sampling event uses a counter of the PMU, too.
 #[test]
 fn what_is_sampled_is_nothing_to_what_is_counted() {
     if !counters_repeat("what_is_sampled_is_nothing_to_what_is_counted") {
@@ -184,7 +183,7 @@ fn instructions_per_run_are_those_of_the_machine_code() {
         let bytes = loaded.machine_code(name).unwrap();
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
     };
-    // Number of instructions up to the only `ret`; the code after it serves trampolines.
+    // Number of instructions up to the only `ret`. The JIT puts code for trampolines after it.
     let body = |code: &[u32]| code.iter().position(|word| *word == 0xd65f_03c0).unwrap() as u64 + 1;
     measured(|| {
         let report = recorded(&scratch, BY_TIME, "loop_of_*", || {
@@ -222,7 +221,7 @@ fn cycles_per_run_are_what_a_program_reads_itself() {
             assert_eq!((loaded.ran(name).unwrap(), unread), (RUNS, 0), "{name}");
             loaded.variable(&format!("{name}_events")).unwrap() as f64 / RUNS as f64
         });
-        // Recorded separately: the two programs around the function would be part of the program's own reading.
+        // Exact counters need a second recording: their two programs around the function would add to the program's own reading.
         let report = recorded(&scratch, BY_TIME, "read_around_a_loop:*", || system_calls(RUNS));
         let program = program(&report, loaded.id_of("read_around_a_loop").unwrap());
         let functions = program["exact_functions"].as_array().unwrap();

@@ -185,8 +185,8 @@ fn a_cpu_that_came_late_is_sampled_in_the_next_file() {
     assert!(sample_times_s(second).len() > 100);
 }
 
-/// The ring of BPF events of a CPU is closed as the CPU goes offline, also the ring from the start of the recording. A new ring is opened as the CPU
-/// comes online again.
+/// A CPU's ring of BPF events is closed when the CPU goes offline, also a ring that was opened at the start of the recording. When the CPU comes
+/// online again, the recorder opens a new ring.
 #[test]
 fn descriptors_do_not_grow_with_cpus_that_come_and_go() {
     let Some(cpu) = Cpu1::find("descriptors_do_not_grow_with_cpus_that_come_and_go") else { return };
@@ -218,7 +218,7 @@ fn loaded_on_cpu_1() -> (Vec<u32>, Loaded) {
     (loaded.programs().unwrap().iter().map(|program| program.id).collect(), loaded)
 }
 
-/// The kernel records a load on the CPU where it happens.
+/// The kernel writes the record of a load to the ring of the CPU that loads the program.
 #[test]
 fn programs_loaded_on_a_cpu_that_came_later_are_in_the_recording() {
     let test = "programs_loaded_on_a_cpu_that_came_later_are_in_the_recording";

@@ -1,4 +1,4 @@
-//! The identity of the machine in a recording. systemd and the kernel are the judges.
+//! Ids of the machine and of its boot in a recording, compared with systemd's and the kernel's.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
@@ -7,9 +7,9 @@ use std::process::Command;
 
 use crate::support::{Scratch, bprec, record, report, root, skip, succeed};
 
-/// The application of bprec, for which systemd hashes the id of the machine.
+/// Application id of bprec, with which systemd hashes the machine id.
 const APPLICATION: &str = "--app-specific=8360a73d82284ed9a9238482bb49e537";
-/// Another id, as in the image of a container.
+/// Machine id in the image of a container.
 const OF_IMAGE: &str = "0123456789abcdef0123456789abcdef";
 
 /// Id that systemd prints.
@@ -42,7 +42,7 @@ fn a_recording_knows_its_machine_and_its_boot() {
         assert_eq!(ids(&path, &[]), [format!("# boot id : {boot}")]);
         return;
     };
-    // The hash is in the file, and what it is made of is not, neither as text nor as bytes.
+    // The file has the hash of the machine id, but not the machine id itself, neither as text nor as bytes.
     let secret = secret.trim();
     let number = u128::from_str_radix(secret, 16).unwrap().to_be_bytes();
     let bytes = fs::read(&path).unwrap();
@@ -58,7 +58,7 @@ fn a_recording_knows_its_machine_and_its_boot() {
     }
     assert_eq!(machine, by_systemd(&["machine-id", APPLICATION]));
     assert_eq!(boot, by_systemd(&["boot-id"]));
-    // With process ids of its own, the machine is unknown, and the kernel is the same.
+    // In a pid namespace of its own, the recorder cannot know the machine. The boot id is the kernel's, so it is the same.
     let alone = scratch.path("alone.data");
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(env!("CARGO_BIN_EXE_bprec"));
@@ -68,7 +68,8 @@ fn a_recording_knows_its_machine_and_its_boot() {
     assert_eq!(recording["boot_id"], boot.as_str());
 }
 
-/// In a container with the processes of the machine, `/etc` is that of an image, which many machines have.
+/// In a container that shares the host's pid namespace, `/etc` is from an image. Many machines have the same image, so the recorder must not use its
+/// machine id.
 #[test]
 fn in_a_container_the_id_is_that_of_the_machine() {
     let test = "in_a_container_the_id_is_that_of_the_machine";

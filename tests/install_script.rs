@@ -104,7 +104,7 @@ impl Release {
 fn an_archive_with_its_sum_is_installed() {
     let release = Release::new(VERSION);
     release.installs(&release.script(&release.url()).output().unwrap());
-    // The expected checksum comes from another source than the release.
+    // The user can also pass the expected checksum, from another source than the release.
     release.installs(&release.script(&release.url()).env("BPREC_SHA256", release.sum()).output().unwrap());
 }
 

@@ -231,7 +231,8 @@ fn missed_by_bpftool(link_id: u32) -> u64 {
     link["missed"].as_u64().unwrap_or_else(|| panic!("bpftool shows no missed hits: {link}"))
 }
 
-/// A kprobe on a helper that another kprobe's program calls misses each of these hits. These are not runs that the recursion guard refuses.
+/// The program of one kprobe calls a helper, and the helper has a kprobe, too. The kernel skips the helper's kprobe each time: a missed hit, which is
+/// not a run that the recursion guard prevented.
 #[test]
 fn hits_that_a_kprobe_missed_are_counted_from_start_to_end() {
     let test = "hits_that_a_kprobe_missed_are_counted_from_start_to_end";
@@ -250,7 +251,7 @@ fn hits_that_a_kprobe_missed_are_counted_from_start_to_end() {
         return skip(test, &format!("{why:#}"));
     }
     let inner_link = loaded.link_ids().unwrap()[0];
-    // These hits are before the recording, and not part of it.
+    // Hits before the recording, which it must not count.
     system_calls(70);
     let entered = || loaded.entered(outer).unwrap();
     let (first, missed) = (entered(), missed_by_bpftool(inner_link));
@@ -268,7 +269,7 @@ fn hits_that_a_kprobe_missed_are_counted_from_start_to_end() {
     let whole = report(&path, &[]);
     let of = |name| program(&whole, loaded.id_of(name).unwrap());
     let hits = of(inner)["probe_misses"].as_u64().unwrap();
-    // Shells call getppid, too: also the shell that starts during the recording.
+    // Shells call getppid, too, also the shell that starts during the recording. So the count is within bounds read before and after.
     assert!(
         ended - begun >= 500 && (ended - begun..=last - first).contains(&hits),
         "{first} {begun} {hits} {ended} {last}"

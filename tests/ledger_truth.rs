@@ -1,4 +1,4 @@
-//! The ledger and its trees, compared with loads of known cost. Real kernel, root.
+//! The report by program and its trees (`--tree`), compared with loads of known cost. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::Path;

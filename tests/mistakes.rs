@@ -201,7 +201,7 @@ fn selections_that_match_nothing_are_errors_alone() {
 fn mistakes_of_readers_are_answered() {
     let scratch = directory();
     READING.iter().for_each(|mistake| is_answered(mistake, &scratch));
-    // A command without output has left no file.
+    // The refused commands have left no files: the directory has only its initial files.
     let mut left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["directory", "empty", "header", "perf.data", "text", "text.gz"]);

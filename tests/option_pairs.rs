@@ -131,7 +131,7 @@ fn programs_are_named_alike_in_every_command() {
     let all = samples(&text(&[&fields[..], &["-i", path]].concat()));
     assert_eq!(samples(&selected), judged);
     assert!(!judged.is_empty() && judged.len() < all.len() && !selected.contains("bprec:state"));
-    // The selection of a stream, which is copied first, gives the same output.
+    // bprec copies a stream before it reads it. A selection of the stream gives the same output.
     let mut piped = bprec();
     piped
         .args([&fields[..], &["--prog", "account_syscall_enter", "-i", "-"]].concat())

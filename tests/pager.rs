@@ -1,4 +1,4 @@
-//! Output that is longer than the terminal goes to a pager, which a confined command cannot start itself. Output that is shorter, or not to a
+//! Output that is longer than the terminal goes to a pager, started before the command confines itself. Shorter output, or output that is not to a
 //! terminal, does not go to a pager.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -90,8 +90,8 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
     programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
-/// Returns true if a program leaves the kernel within some time, or if a process still holds the program: other recordings hold each program that
-/// they have seen until their end. The kernel frees programs some time later, in workers.
+/// Waits until the program has left the kernel, which frees programs later, in workers. Returns true also if another process holds the program: other
+/// recordings keep descriptors of all programs that they have seen. Returns false after a minute.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
     wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))
@@ -202,7 +202,7 @@ fn stacks_are_counted_by_command() {
     );
     let main = samples(&path).iter().filter(|sample| sample.event == "task-clock").count() as u64;
     let of_sh: u64 = maps["counts"].iter().filter(|(key, _)| key.starts_with(b"sh\0")).map(|(_, n)| number(n)).sum();
-    // Two events with the same rate on one task differ only at the start and at the end.
+    // Both events have the same rate on one task. Their numbers of samples differ only by those at the start and at the end.
     assert!(of_sh * 10 > main * 9 && of_sh * 9 < main * 10, "{of_sh} counted, {main} sampled");
     let with_user_stack = |key: &[u8]| i32::from_ne_bytes(key[20..24].try_into().unwrap()) >= 0;
     assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "the program gets user stacks without -g");

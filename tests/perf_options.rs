@@ -45,7 +45,7 @@ fn name(option: &PerfOption) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares with the newest release that has an option, because a release may add a short form to an option.
+/// Checks each option as the newest perf release with this option lists it: a release may add a short form to an existing option.
 #[test]
 fn every_option_of_perf_is_in_the_tables() {
     for command in COMMANDS {

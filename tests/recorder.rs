@@ -32,7 +32,8 @@ fn from_shell(by: &str, arguments: &str) -> Output {
     ended(child)
 }
 
-/// The recorder marks the programs with which it measures in each view with an owner. Another program with a similar name keeps its holder.
+/// Every view that shows owners marks the recorder's own programs with bprec as their owner. Another tool's program whose name also begins with
+/// `bprec_` keeps its real owner.
 #[test]
 fn programs_of_the_recorder_are_its_own_and_no_others() {
     let test = "programs_of_the_recorder_are_its_own_and_no_others";
@@ -70,7 +71,7 @@ fn programs_of_the_recorder_are_its_own_and_no_others() {
     if refs.count() == 0 {
         return skip(test, "this kernel has no iterator over programs");
     }
-    // Other recorders on the machine have such programs, too, and name themselves.
+    // Other recorders on the machine may have programs of this name, too; their owners are those recorders.
     assert!(holders.any(|pid| pid == Some(u64::from(recorder.id()))), "{report:#}");
     let is_marked = |line: &str| line.contains("bprec_refs") && line.trim_end().ends_with("(bprec)");
     assert!(programs.lines().any(is_marked), "{programs}");

@@ -85,7 +85,7 @@ fn nothing_is_written_when_nothing_can_be() {
     assert_eq!(files(&scratch), ["text"]);
 }
 
-/// The report of a rewritten selection equals the report of the whole with the same selection.
+/// The report of a rewritten selection equals the report of the whole recording with the same selection.
 #[test]
 fn a_part_is_reported_as_the_part_of_the_whole() {
     let scratch = Scratch::new();

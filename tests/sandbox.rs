@@ -1,4 +1,4 @@
-//! Commands that read confine themselves before they read a recording; the kernel's files about the process show this.
+//! Commands that read confine themselves before they read a recording. The tests check this in the files of the process in /proc.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 

@@ -57,7 +57,8 @@ fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, Stri
     (report, counted(&std::fs::read(said).unwrap()))
 }
 
-/// Asserts that the costs of short-lived programs by interval equal the ledger, for each program and in total.
+/// Asserts that the costs of short-lived programs by interval add up to their costs in `ledger`, the report of the whole recording, for each program
+/// and in total.
 fn assert_intervals_add_up(path: &Path, ledger: &Value) {
     let over_time = report(path, &["--over-time=100ms"]);
     let count = |value: &Value| {

@@ -47,7 +47,7 @@ impl Draw {
     }
 }
 
-/// Like a user of bpftool, the test switches the sysctl at random times: the reported runs equal the actual runs within the stated margin, or are
+/// While a recording runs, the test switches the sysctl at random times. The reported runs equal the actual runs within the stated margin, or are
 /// unknown.
 #[test]
 fn runs_are_right_while_the_sysctl_is_switched() {
@@ -59,7 +59,7 @@ fn runs_are_right_while_the_sysctl_is_switched() {
         skip(test, "kernel.bpf_stats_enabled cannot be written");
         return;
     };
-    // The first budget allows all runs; the other budgets cause windows.
+    // With the first budget, the kernel may count all the time; with the others, it counts only in windows.
     for (seed, budget) in [(1, "100"), (2, "0.02"), (3, "0.1")] {
         measured(|| runs_beside(&sysctl, &mut Draw(seed), budget));
     }

@@ -110,8 +110,7 @@ fn estimate(test: &str) -> Result<(), String> {
         return Err(format!("{estimated} ± {margin} estimated, {made} made"));
     }
 
-    // The counted runs are at most those that the kernel counted during the recording; counting each run takes from a few nanoseconds to a
-    // microsecond.
+    // Counting a run takes from a few nanoseconds to a microsecond. The reported cost is less than 4 µs for each run that the kernel counted.
     let taken_ns = report["recording"]["cost"]["run_statistics"]["time_ns"].as_u64().unwrap();
     if taken_ns == 0 || !others_count && taken_ns >= 1_000 * counted.max(1) * 4 {
         return Err(format!("{taken_ns} ns for {counted} runs"));
@@ -142,11 +141,11 @@ fn windows_are_many_and_closed_on_time() {
             .map(|pair| (pair[1].time_ns - pair[0].time_ns, pair[1].on_ns.saturating_sub(pair[0].on_ns)))
             .filter(|(_, on_ns)| *on_ns > 0)
             .collect();
-        // The time at the start in which all runs were counted is also one of the windows.
+        // The time at the start in which all runs are counted also counts as a window here.
         if lengths.len() < 40 {
             return Err(format!("{} windows: {lengths:?}", lengths.len()));
         }
-        // The lengths follow the load, which a busy machine delays. No window is as long as the time for which the recorder was busy.
+        // A busy machine can delay the end of a window, so the two longest windows are not checked.
         let mut on: Vec<u64> = lengths.iter().map(|(_, on_ns)| *on_ns).collect();
         on.sort_unstable();
         let (median, longest) = (on[on.len() / 2], on[on.len() - 3]);
@@ -164,7 +163,7 @@ fn windows_are_many_and_closed_on_time() {
 }
 
 /// Another process has statistics on when the recording begins, and then switches them off; afterwards statistics are on only in the recorder's
-/// windows. The recording has the time for which statistics were on, and never more.
+/// windows. The recording states for how long the other process had them on.
 #[test]
 fn statistics_of_others_are_known_and_never_held_on() {
     let test = "statistics_of_others_are_known_and_never_held_on";
@@ -194,7 +193,7 @@ fn statistics_of_others_are_known_and_never_held_on() {
         }
         let readings = readings(&path, id);
         let known = Duration::from_nanos(readings.last().unwrap().others_ns);
-        // The recording starts before the load.
+        // The recording starts before the load, so the stated time may be up to a second longer.
         let longest = with_other + Duration::from_secs(1);
         if known < with_other / 2 || known > longest {
             return Err(format!("statistics are known to be on for {known:?}, expected about {with_other:?}"));
@@ -221,8 +220,8 @@ fn statistics_of_others_are_said() {
     assert_eq!(report(&path, &[])["recording"]["statistics_of_others"], true);
 }
 
-/// Another process switches statistics at random times. Runs counted outside the recorder's windows belong to times that are known to be counted
-/// completely, or to times of a switch. No such run counts as a run of a window, even if the kernel's count is read late.
+/// Another process switches statistics on and off at random times. The recorder must not take runs that the kernel counted because of this process
+/// for runs of its own short windows: the estimate would be far too high.
 #[test]
 fn switches_of_others_are_seen() {
     if !root("switches_of_others_are_seen") {

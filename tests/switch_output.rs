@@ -122,7 +122,7 @@ fn each_file_is_complete() {
         assert!(info.contains(&format!("bpf_prog_info {id}:")), "{part}: {info}");
         let all = report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["count"].as_f64());
         let cost = &report["recording"]["cost"]["run_statistics"];
-        // Run statistics that another tool has on cost nothing more.
+        // If another tool has run statistics on, the recorder adds no cost.
         if report["recording"]["statistics_of_others"] == false {
             costs_ns.push(cost["time_ns"].as_f64().unwrap() / all.sum::<f64>());
         }

@@ -214,7 +214,7 @@ fn counters_of_an_unloaded_program_end() {
     let [stays_id, goes_id] = [&stays, &goes].map(|loaded| loaded.id_of("loop_of_1000").unwrap());
     let metrics = MetricsFile::start(&[]);
     let runs = |text: &str, id: u32| series(text, "bprec_program_runs_total", &format!("{{id=\"{id}\"}}"));
-    // Both have run and been sampled.
+    // Waits until both programs have run and have samples.
     let has_samples = |text: &str, id: u32| text.contains(&format!("bprec_program_sampled_seconds_total{{id=\"{id}\""));
     let (stayed_runs, bpf_s) = metrics.wait_for(|text| {
         goes.run("loop_of_1000", 2_000).unwrap();
@@ -230,11 +230,12 @@ fn counters_of_an_unloaded_program_end() {
     assert!(series(&text, "bprec_sampled_bpf_seconds_total", "{event=\"cpu-clock\"}").unwrap() >= bpf_s, "{text}");
 }
 
-/// Samples of an event that is no clock are counted as events: each page fault of a program, which reads a page that nothing has touched.
+/// Samples of page faults are counted as events, not as time. Each run of the program reads a page that was never touched before, which is one page
+/// fault.
 #[test]
 fn events_that_are_no_clock_are_counted_as_events() {
     const FAULTS: u32 = 400;
-    /// Size of a huge page, so that each read is a page fault.
+    /// Distance between two reads: the size of a huge page, so that each read is a page fault.
     const APART: usize = 2 << 20;
     if !root("events_that_are_no_clock_are_counted_as_events") {
         return;
@@ -243,7 +244,7 @@ fn events_that_are_no_clock_are_counted_as_events() {
     let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
     let id = loaded.id_of("sleep_in_the_middle").unwrap();
     let memory = vec![0_u8; FAULTS as usize * APART];
-    // Each event is a sample, unless others make very many page faults at the same time.
+    // Each page fault is a sample, unless other processes cause very many page faults at the same time.
     let metrics = MetricsFile::start(&["-e", "page-faults", "-F", "max"]);
     metrics.wait_for(|text| (!text.is_empty()).then_some(()));
     for fault in 0..FAULTS as usize {
@@ -260,7 +261,7 @@ fn events_that_are_no_clock_are_counted_as_events() {
     let event = "{event=\"page-faults\"}";
     let bpf = counted("bprec_sampled_bpf_events_total", event);
     assert!(bpf >= ratio * f64::from(FAULTS) && counted("bprec_sampled_events_total", event) >= bpf, "{text}");
-    // Time and events are never in one family.
+    // For an event that is not a clock, there are no series in seconds.
     assert!(!text.contains("sampled_seconds_total") && !text.contains("sampled_bpf_seconds_total"), "{text}");
     drop(memory);
 }

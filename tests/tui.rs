@@ -46,7 +46,7 @@ fn table<'s>(screen: &'s [String], first: &str) -> (&'s str, &'s [String]) {
     (&screen[at], &screen[at + 1..])
 }
 
-/// Compares the shown table with the ledger.
+/// Compares the shown table with the JSON report.
 fn assert_table(screen: &[String], width: usize) {
     let (header, rows) = table(screen, "ID");
     assert!(screen.iter().all(|line| line.chars().count() <= width), "{screen:?}");
@@ -57,7 +57,7 @@ fn assert_table(screen: &[String], width: usize) {
         let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
         let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
         shown += 1;
-        // Cost that samples cannot see is only in the share of the machine.
+        // Only the share of the machine includes cost that samples cannot see.
         let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
             // If a name is too long, its first and last part are shown.
@@ -318,7 +318,7 @@ fn a_flame_graph_has_the_stacks_that_are_exported() {
     let screen = terminal.wait("zoomed", |screen| screen.iter().any(|line| line.ends_with(&below)));
     let row = screen.iter().find(|line| line.contains("|swapper")).unwrap();
     assert_eq!((row.find('|'), row.matches('|').count()), (Some(0), 1), "{row}");
-    // Goes down to a called function, and up again: the displayed cost is that of the box.
+    // Selects a called function, and then its caller again: the displayed cost is always that of the selected box.
     let mut called: BTreeMap<&str, u64> = BTreeMap::new();
     for (stack, count) in stacks.iter().filter(|it| it.0.split(';').next() == Some(task)) {
         *called.entry(stack.split(';').nth(1).unwrap()).or_default() += count;

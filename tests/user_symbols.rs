@@ -175,9 +175,10 @@ fn functions_have_the_names_that_perf_finds() {
         let script = [OsStr::new("script"), "-F".as_ref(), "ip,sym".as_ref(), "-i".as_ref(), path.as_os_str()];
         let (ours, perfs) = (user_frames(&script_text(&path, &[])), user_frames(&perf(&script)));
         assert_eq!(ours.len(), perfs.len(), "{name}");
-        // PLT stubs have no symbol: perf invents one, or uses the previous symbol. The call before `_dl_start_user` is the last instruction of
-        // another function, which bprec names. Some builds of perf cannot read compressed or moved symbols.
-        // During `execve`, the frames belong to the old program, and the mappings to the new one.
+        // Names can differ in three cases. PLT stubs have no symbol: perf invents one, or uses the previous symbol. A return address at the start of
+        // `_dl_start_user` follows a call that ends the function before: perf names the wrong one of the two functions. During `execve`, the frames
+        // belong to the old program, and the mappings to the new one.
+        // Some builds of perf cannot read compressed or moved symbols.
         let others = |symbol: &str| {
             symbol.ends_with("@plt") || symbol.contains("execve") || ["_init", "_dl_start_user"].contains(&symbol)
         };

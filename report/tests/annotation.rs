@@ -1,4 +1,5 @@
-//! Code listings of programs: costs add up to the ledger, and each instruction has the text that objdump prints for the same bytes.
+//! Code listings of programs: costs add up to those of the report by program, and each instruction has the text that objdump prints for the same
+//! bytes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -120,7 +121,7 @@ fn sampling_events(session: &Session<'_>) -> Vec<String> {
     report.events.iter().map(|event| event.name.clone()).collect()
 }
 
-/// For every program of every recording, functions, lines and instructions add up exactly to the ledger.
+/// For every program of every recording, functions, lines and instructions add up exactly to the report by program.
 #[test]
 fn costs_add_up_to_the_ledger() {
     let (mut programs, mut samples, mut shared) = (0, 0, 0);
@@ -175,7 +176,7 @@ fn what_the_event_does_not_see_has_no_cost() {
     let machine =
         function.lines.iter().flat_map(|line| line.bpf.iter().flat_map(|insn| &insn.machine).chain(&line.machine));
     assert!(machine.map(|insn| insn.cost).all(|cost| cost.samples.is_none()));
-    // A program that the event can see, but that ran too shortly, has the count zero.
+    // A program that the event can see, but that ran too briefly for a sample, has the count zero.
     let seen = annotation.programs.iter().find(|program| program.name == "bprec_refs").unwrap();
     assert_eq!((seen.blind.as_ref(), seen.own), (None, Some(Count::default())));
     let mut text = Vec::new();
@@ -186,7 +187,7 @@ fn what_the_event_does_not_see_has_no_cost() {
     assert!(text.contains(said), "{text}");
 }
 
-/// The lines of all programs together add up to the ledger. Lines that a limit omits are in `others`.
+/// The lines of all programs together add up to the report by program. Lines that a limit omits are in `others`.
 #[test]
 fn lines_add_up_to_the_ledger() {
     let mut compared = 0;

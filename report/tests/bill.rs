@@ -1,4 +1,4 @@
-//! Bills of owners add up to the samples and to the ledger, in every output and for every recording.
+//! Bills of owners add up to the samples and to the report by program, in every output and for every recording.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -51,7 +51,7 @@ fn check(event: &EventBill, ledger: &EventReport, at: &str) {
         assert_eq!(total, lines(event).map(|line| parts(line)[nth]).sum(), "{at}: part {nth}");
     }
     assert!(event.total.count.samples <= event.samples.samples, "{at}");
-    // The costs of programs, in tasks of their owners and in tasks of others, are the total of the ledger.
+    // The costs of programs, in tasks of their owners and in tasks of others, add up to the total of the report by program.
     let of_programs = event.total.in_others.sum.count + event.total.own_tasks.programs.count;
     assert_eq!(of_programs, ledger.total.count, "{at}");
     for owner in &event.owners {

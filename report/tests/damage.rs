@@ -123,7 +123,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
     }
     let kind = match choice {
         6 => Some((random.below(1 << 31) * 2 + random.below(2)) as u32),
-        // Types beyond these are unknown to perf 6.1.
+        // perf 6.1 does not know types from 83 on.
         7 => Some(random.below(83) as u32),
         _ => None,
     };

@@ -64,7 +64,7 @@ fn recording() -> Vec<u8> {
     sample(&mut out, 10, S + 2000, &[K, BASE + 0x40, D, 9]);
     sample(&mut out, 10, S + 2100, &[K, BASE + 0x41, D, 10]);
     user_chain(&mut out, 10, S + 2200, 10, &[0x400120]);
-    // A chain with the same cookie, but of another thread.
+    // The next chain has the cookie of this sample, but is of another thread.
     sample(&mut out, 11, S + 3000, &[K, BASE + 0x50, D, 10]);
     user_chain(&mut out, 10, S + 3100, 10, &[0x400130]);
     sample(&mut out, 10, S + 3200, &[K, BASE + 0x51, context::USER, 0x400140]);
@@ -97,7 +97,7 @@ fn printed(keep_chains_apart: bool) -> String {
     one
 }
 
-/// The output differs only at cookie 9, because its chain never comes: perf prints the cookie as a function without a name.
+/// Our output differs from perf's only at cookie 9, whose chain never comes: perf prints the cookie as a function without a name.
 #[test]
 fn chains_are_merged_as_perf_merges_them() {
     let perf = MERGED.replace("               9 [unknown]", "               9 (cookie)");

@@ -29,7 +29,7 @@ fn a_recording_in_a_directory_reads_like_one_file() {
             continue;
         }
         let records: Vec<_> = whole.records().map(Result::unwrap).collect();
-        // The last samples go to the first of three files, so only their times give the right order.
+        // Distributes the records over three files in turn, beginning with the last record in the first file: only their times give the right order.
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         let first_sample = records.iter().position(|r| r.kind == bprec_format::RecordType::SAMPLE).unwrap();
         for (index, record) in records[first_sample..].iter().rev().enumerate() {

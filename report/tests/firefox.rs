@@ -1,4 +1,4 @@
-//! The Firefox Profiler's format, read according to its documentation, compared with the stacks and the ledger of the same recording.
+//! The Firefox Profiler's format, read according to its documentation, compared with the stacks and the report by program of the same recording.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
@@ -86,7 +86,7 @@ fn it_has_the_stacks_of_the_other_formats() {
     }
 }
 
-/// The sum of each rate times the length of its interval equals the runs in the ledger.
+/// Rate times length, added up over all intervals of a program, gives the program's runs in the report.
 #[test]
 fn runs_over_time_add_up() {
     let mut compared = 0;

@@ -239,7 +239,7 @@ fn selections_that_are_rewritten_keep_the_differences() {
     let cpu = Some("1".parse().unwrap());
     let whole = sums(&report(&bytes, &Options { cpus: cpu.clone(), ..Options::default() }));
     assert_eq!(rewritten(RewriteOptions { cpus: cpu, ..RewriteOptions::default() }), whole);
-    // The third and the last sample of CPU 0: 1,000,000 → 1,500,000 and 1,750,000.
+    // Selects the last three samples: CPU 0 counts 500,000 and 250,000 (1,000,000 → 1,500,000 → 1,750,000), CPU 1 counts 1,000,000.
     let late = |time: &str| RewriteOptions { time: time.parse().unwrap(), ..RewriteOptions::default() };
     let differences =
         [("cpu-clock", 3, 750_000 + 1_000_000), ("page-faults", 2, 2 + 50), ("context-switches", 2, 4 + 1)];

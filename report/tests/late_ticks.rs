@@ -1,5 +1,5 @@
-//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, the kind of time
-//! that lacks ticks is unknown.
+//! Missing timer ticks in a recording by perf: 100 of 1,000 ticks per second arrive on each of two CPUs. Without run statistics, it is unknown if
+//! idle time or busy time lacks the ticks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::feature::Feature;
@@ -104,7 +104,7 @@ fn bills_and_payers_say_that_ticks_are_missing() {
     }
 }
 
-/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so missing ticks cannot be told.
+/// An event of tasks only, of some CPUs or of some modes has fewer ticks than the machine has time, so bprec cannot detect missing ticks.
 #[test]
 fn events_of_a_part_of_the_machine_have_no_late_ticks() {
     for (flags, online, idle_pid) in [

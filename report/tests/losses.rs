@@ -195,8 +195,8 @@ fn lost_samples_add_up_for_their_event() {
     assert_eq!((clock.samples.samples, clock.samples.weight), (recording.made.samples, recording.made.weight));
 }
 
-/// Events without samples: config, ids, name and number of lost samples. They count page faults, context switches, migrations, and faults of both
-/// kinds.
+/// Events without samples: config, ids, name and number of lost samples. They count page faults, context switches, migrations, minor faults and major
+/// faults.
 const ALL_LOST: [(u64, [u64; 2], &str, u64); 5] = [
     (PAGE_FAULTS, FAULTS, FAULTS_NAME, 5),
     (3, [9_010, 9_011], "context-switches:HG", 1_700),

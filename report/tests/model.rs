@@ -100,7 +100,7 @@ fn compare(at: &str, cells: &[(String, String)], line: &Value, event: &Value) ->
             Some(part) => part,
         };
     let entry = part("entry");
-    // Cost that samples cannot see is only in the share of the machine.
+    // Only the share of the machine includes cost that samples cannot see.
     let unsampled = line["unsampled"]["machine_percent"].as_f64();
     let machine = match unsampled {
         Some(unsampled) => format!("{:.2}", line["machine_percent"].as_f64().unwrap_or(0.0) + unsampled),

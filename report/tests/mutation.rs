@@ -118,7 +118,7 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let by = by[numbers.below(by.len())];
     let time = ["", "10%-90%", "0.5,"][numbers.below(3)];
     let time = if time.is_empty() { TimeRange::All } else { time.parse().unwrap() };
-    // One thread: several threads would each have a ledger, and the peak of allocated memory would differ between runs of this test.
+    // One thread: each of several threads would have its own sums, and the peak of allocated memory would differ between runs of this test.
     let options = Options { by, time, threads: Some(1), ..Options::default() };
     if let Ok(report) = by_prog(input, &options) {
         report.write_table(&mut Terminal, 200).unwrap();
@@ -275,7 +275,7 @@ fn survive(rounds: Range<u64>) {
     assert!(!inputs.is_empty(), "no recording to damage");
     let baseline = common::fixtures().into_iter().find(|(name, _)| name.ends_with("linux-6.1/ratio.data")).unwrap();
     let baseline = Input::from_bytes("baseline", baseline.1);
-    // Inputs that caused bugs in the past are read unchanged, by all commands that the numbers choose.
+    // Inputs that caused bugs in the past are read unchanged, with 100 different choices of options.
     for (_, bytes) in inputs.iter().filter(|(name, _)| rounds.start == 0 && name.contains("regressions")) {
         (0..100).for_each(|seed| read_all(bytes, &baseline, &mut Numbers(seed)));
     }

@@ -32,8 +32,8 @@ fn recording() -> (Input, Vec<State>) {
     })
 }
 
-/// Replaces the run statistics of a recording with those of windows of 10 ms in every 100 ms. `counts` gets the number of the window and the last
-/// reading of the recording, and returns (runs, time) of each program at the begin and at the end of the window.
+/// Replaces the run statistics of a recording: the new ones are on only in windows of 10 ms in every 100 ms. `counts` gets the number of a window and
+/// the last reading of the recording; it returns (runs, time) of each program at the start and at the end of the window.
 fn in_windows(bytes: &[u8], mut counts: impl FnMut(u64, &RunStats) -> [Vec<(u64, u64)>; 2]) -> (Input, Vec<State>) {
     let parsed = File::parse(bytes).unwrap();
     let (section, endian) = (parsed.data(), parsed.endian());
@@ -227,8 +227,8 @@ fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     (format!("{runs:?} {:#?}", report.events[0].rows), report.events[0].notes.to_vec())
 }
 
-/// Programs that run all the time of each window but have no samples get a note. If they run in one window only, the margin of their time is too
-/// large for a note.
+/// Programs that run all the time of each window but have no samples get a note. Programs that run in only one window get no note, because the margin
+/// of their time is too large.
 #[test]
 fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     let unsampled = |note: &Note| matches!(note, Note::Blind { reason: Reason::Unsampled { .. }, .. });
@@ -238,7 +238,8 @@ fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     assert!(!said.iter().any(unsampled), "{said:#?} {rows}");
 }
 
-/// An interval of `top` has the runs of its own time, and can have the samples of a longer time. Without these, `≤` marks numbers from few samples.
+/// An interval of `top` has the runs of its own time, and can have the samples of a longer time. If it has only the samples of its own time, `≤`
+/// marks numbers from few samples.
 #[test]
 fn an_interval_may_have_the_samples_of_a_longer_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.18/busy.data");

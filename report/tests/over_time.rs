@@ -29,7 +29,7 @@ fn intervals_add_up_to_the_ledger() {
                     assert_eq!(row.total, row.intervals.iter().map(|it| it.count).sum::<Count>() + row.undated, "{at}");
                     assert!(row.intervals.is_sorted_by_key(|it| it.interval));
                     let Some(program) = row.program else { continue };
-                    // Programs that count other programs share one line of the ledger, so they have no row.
+                    // bprec's programs that count other programs share one line of the report by program, so they have no row there.
                     let Some(known) = of_ledger.rows.iter().find(|known| known.program == program) else { continue };
                     assert_eq!(row.total, known.line.as_ref().unwrap().count, "{at} {}", row.name);
                     let program = &ledger.programs[program];
@@ -58,7 +58,7 @@ fn intervals_add_up_to_the_ledger() {
     assert!(compared > 100 && counted_rows > 100, "{compared} {counted_rows}");
 }
 
-/// With one interval for the whole recording, the time per run equals that of the ledger.
+/// With one interval for the whole recording, the time per run equals that of the report by program.
 #[test]
 fn one_interval_is_the_whole() {
     let mut compared = 0;

@@ -69,7 +69,7 @@ fn payers_add_up_to_the_ledger() {
     assert!(compared > 500, "{compared}");
 }
 
-/// With `--by comm` and the other payers, the parts of a program are its pairs in the report of payers, and add up to its row.
+/// With `--by comm` or another payer key, the parts of a program equal the program's rows in `--payers`, and add up to the program's row.
 #[test]
 fn parts_of_programs_are_what_payers_pay() {
     let mut compared = 0;

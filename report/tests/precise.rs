@@ -49,7 +49,7 @@ fn changed(bytes: &[u8], change: impl Fn(&Kernel) -> Option<Vec<u64>>) -> (Vec<u
     (changed, count)
 }
 
-/// The ledger, the trees and the stacks of a recording.
+/// The report by program, the trees and the stacks of a recording.
 fn answers(bytes: &[u8]) -> [String; 3] {
     let input = Input::from_bytes("changed", bytes.to_vec());
     let session = Session::open(&input).unwrap();
@@ -71,7 +71,7 @@ fn a_chain_that_begins_behind_the_sample_changes_nothing() {
         // The interrupt occurred at the byte after the leaf.
         let (later, count) = changed(&bytes, |kernel| Some(vec![context::KERNEL, kernel.words[0] + 1]));
         in_all[0] += count;
-        // The function of the leaf had returned. The unused word becomes a marker without addresses.
+        // The function of the leaf had returned before the interrupt. Its word in the chain becomes a context marker without addresses.
         let (returned, count) = changed(&bytes, |kernel| {
             let caller = *kernel.words.get(1)?;
             Some(vec![context::HV, context::KERNEL, caller - 1])

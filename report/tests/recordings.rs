@@ -53,7 +53,7 @@ fn printed(text: &str) -> Vec<Printed> {
         } else if let Some((share, rest)) = line.trim().split_once('%')
             && let Some((_, symbol)) = rest.split_once("[k] bpf_prog_")
             && let Ok(share) = share.parse::<f64>()
-            // The names of some kernel functions start in the same way.
+            // Some kernel functions, too, have names that begin with `bpf_prog_`, but no tag follows.
             && u64::from_str_radix(symbol.get(..16).unwrap_or(""), 16).is_ok()
         {
             let name = symbol.trim().get(17..).unwrap_or("").to_owned();
@@ -119,8 +119,8 @@ fn self_shares_are_those_that_perf_printed() {
                 assert_eq!(shortened(samples.samples), expected.samples, "{at}: samples");
                 assert_eq!(samples.weight, expected.weight, "{at}: weight");
                 if name == "fentry" {
-                    // perf gives a new symbol in a trampoline's page the address of the trampoline, so perf shows samples at addresses of programs
-                    // without samples.
+                    // If a symbol is in the same page as a trampoline, perf gives it the trampoline's address. So perf shows samples in programs that
+                    // have none.
                     continue;
                 }
                 let mut shares = shares(&report, event);

@@ -150,7 +150,7 @@ impl Secrets {
                 Feature::HOSTNAME => self.text(Text::parse(bytes, offset, endian).unwrap().value.0),
                 Feature::CMDLINE => {
                     let words = TextList::parse(bytes, offset, endian).unwrap().value.0;
-                    // Words that look like options may also be words of reports.
+                    // Only the paths of the command line are secrets: its other words may also occur in reports.
                     words.iter().filter(|word| word.starts_with(b"/")).for_each(|word| self.text(word));
                 }
                 Feature::BUILD_ID => {

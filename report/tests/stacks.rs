@@ -1,4 +1,4 @@
-//! Call chains as exported for other viewers, compared with the ledger of the same samples.
+//! Call chains as exported for other viewers, compared with the report by program of the same samples.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;

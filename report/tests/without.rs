@@ -35,7 +35,7 @@ fn check(event: &EventWithout, at: &str) {
     }
 }
 
-/// Saved time and the time that stays are the program's row in the bill, and the CPU time of all payers is the time that was not idle.
+/// The saved time and the time that stays add up to the program's row in the bill. The CPU time of all payers is the time that was not idle.
 #[test]
 fn the_saved_time_is_the_bill() {
     let (mut programs, mut owners) = (0, 0);
@@ -65,7 +65,8 @@ fn the_saved_time_is_the_bill() {
                 let busy = of_ledger.busy.value().copied();
                 assert!(busy.is_none_or(|busy| busy == report.events[nth].total.now.count.weight), "{at}");
                 if report.owners == [owner.name.clone()] {
-                    // Programs of others in the owner's tasks go with these tasks, but are not in the owner's bill.
+                    // Removing an owner also removes its tasks, and with them the cost of other owners' programs in these tasks, which is not in the
+                    // owner's bill.
                     let removed = removed(&report.events[nth].total).samples;
                     assert!(removed >= owner.parts.count.samples && removed <= event.total.count.samples, "{at}");
                     owners += 1;
@@ -76,7 +77,8 @@ fn the_saved_time_is_the_bill() {
     assert!(programs > 50 && owners > 20, "{programs} programs, {owners} owners");
 }
 
-/// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. It stays with one of them, and goes with both.
+/// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. Its cost stays if one of them is removed, and
+/// goes if both are removed.
 #[test]
 fn a_hook_stays_while_a_program_is_on_it() {
     let hook = SharedHook { samples: 100, runs: [1_000, 9_000] };

@@ -351,7 +351,7 @@ fn ring_size(text: &str) -> Result<RingSize, &'static str> {
     let ring = bytes(text, None).map(RingSize::Bytes).or_else(pages);
     match ring.ok_or("expected pages, or bytes with B, K, M or G")? {
         ring if ring.is_possible() => Ok(ring),
-        _ => Err("the limit is 1 GiB per ring, and half of the memory for the rings of all CPUs"),
+        _ => Err("the limits are 1 GiB per ring, and half of the memory for the rings of all CPUs together"),
     }
 }
 

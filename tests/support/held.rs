@@ -47,7 +47,7 @@ fn maps_of(programs: &BTreeSet<u64>) -> BTreeSet<u64> {
     maps
 }
 
-/// Objects for which any process has descriptors, and the maps of these programs.
+/// Objects for which any process has descriptors, and the maps of held programs.
 pub(crate) fn held_by_any() -> Ids {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -56,8 +56,8 @@ pub(crate) fn perf_installed(test: &str) -> bool {
     found
 }
 
-/// Repeats a random measurement until it succeeds, at most four times, while no other test runs: a busy moment of the machine makes one measurement
-/// fail, a bug makes all fail. Each repetition prints a line that is counted; too many repetitions make the whole test run fail.
+/// Repeats a measurement that depends on chance until it succeeds, at most four times, while no other test runs. A busy moment of the machine makes
+/// one attempt fail; a bug makes all fail. `cargo xtask test` counts the printed lines of repetitions and fails if there are too many.
 pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
     alone();
     for attempt in 1..=4 {

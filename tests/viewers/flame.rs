@@ -82,7 +82,7 @@ pub(super) fn of_time(chosen: &Value, recording: &str) {
     assert!(stacks.len() > 10, "{recording}: {} stacks from {time} s", stacks.len());
     assert_same(&drawn(&chosen["boxes"], Some), &shares(stacks.into_iter()), recording);
 
-    // Payers: their tax is the same share of their own samples.
+    // The page and `report --payers` show the same tax of each payer, as a share of the payer's own samples.
     let payers: Value = serde_json::from_str(&asked(&["report", "--payers", "--json"])).unwrap();
     let payers = payers["events"][0]["payers"].as_array().unwrap();
     let rows = chosen["pays"].as_array().unwrap().iter().map(texts).filter(|cells| !cells[3].is_empty());
@@ -95,7 +95,7 @@ pub(super) fn of_time(chosen: &Value, recording: &str) {
     }
     assert!(compared > 0, "{recording}: {payers:?}");
 
-    // The graph of the costliest program. Small nodes are in one node with a name of its own.
+    // The graph of the costliest program. A node whose name begins with `…` stands for several small nodes.
     let inward = texts(&chosen["inward"]);
     let (name, _) = inward[0].rsplit_once(": ").unwrap();
     let trees: Value = serde_json::from_str(&asked(&["report", "--tree", "--percent-limit", "0", "--json"])).unwrap();

@@ -56,7 +56,8 @@ impl FirefoxProfiler {
         let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
         let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
         profiler.process = Some(process);
-        // If a client connects before the session listens, it considers the session dead and removes it, so the test reads the log instead.
+        // The test waits for a line in the session's log. A client that connects before the session listens would consider the session dead and
+        // remove it.
         let log = profiler.home.path("test.log");
         wait_for("the profile is loaded", || {
             let log = std::fs::read_to_string(&log).ok()?;
@@ -119,7 +120,7 @@ fn the_firefox_profiler_counts_the_same() {
         let profiler = FirefoxProfiler::load(&modules, &path);
         let mut seen = Functions::new();
         let threads = profiler.json(&["thread", "list", "--limit", "0"]);
-        // Leaves out the tracks of programs, which have the same samples again.
+        // Leaves out the tracks of programs, which repeat the samples of the tasks.
         let is_task = |thread: &&Value| !thread["name"].as_str().unwrap().ends_with(')');
         for thread in threads["threads"].as_array().unwrap().iter().filter(is_task) {
             let handle = thread["threadHandle"].as_str().unwrap();
@@ -239,7 +240,7 @@ fn speedscope_weighs_the_same() {
         }
         assert_eq!(functions, expected, "{recording}");
 
-        // Totals of the ledger, which are computed without stacks.
+        // Totals of the report by program, which bprec computes without stacks.
         let json = succeed(bprec().args(["report", "--json", "-i"]).arg(repository().join(recording)));
         let report: Value = serde_json::from_slice(&json.stdout).unwrap();
         let rows = report["events"][0]["rows"].as_array().unwrap().iter();
@@ -251,7 +252,7 @@ fn speedscope_weighs_the_same() {
         });
         let ledger: BTreeMap<String, u64> = weights.filter(|(_, weight)| *weight > 0).collect();
         assert!(ledger.len() > 3, "{recording}: {ledger:?}");
-        // The recorder's own programs share a row.
+        // The report has one row for all of the recorder's own programs.
         programs.retain(|program, _| !program.starts_with("bprec_"));
         assert_eq!(programs, ledger, "{recording}");
     }
@@ -269,7 +270,7 @@ fn texts(cells: &Value) -> Vec<&str> {
     cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect()
 }
 
-/// Asserts that each number of the first screen equals a number in JSON: in the ledger, or in the payers.
+/// Asserts that each number of the first screen equals a number in JSON, from the report by program or from the payers.
 fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     // A share of the machine, or of all samples if the machine's maximum is unknown.
     let all = event["samples"]["weight"].as_u64().unwrap() as f64;
@@ -405,7 +406,8 @@ fn a_browser_shows_the_page() {
         let expected = seen["rows"].as_array().unwrap().iter().filter(named).count();
         assert_eq!(seen["filtered"].as_array().unwrap().len(), expected, "{recording}");
 
-        // Samples in stacks of the program: the program's total in the ledger, without the cost that programs of one hook share.
+        // Expected samples in stacks of the program: its inclusive samples in the report, without its share of the entry code that all programs of a
+        // hook share.
         let inclusive = |row: &Value| {
             let samples = |column: &str| row[column]["samples"].as_u64().unwrap_or(0);
             samples("inclusive") - samples("entry_shared")

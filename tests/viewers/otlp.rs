@@ -128,14 +128,15 @@ fn opentelemetry_reads_the_same() {
             }
         }
         assert_eq!(by_line, expected, "{recording}");
-        // The third has no programs.
+        // The third recording has no BPF programs.
         if RECORDINGS[..2].contains(&recording) {
             programs_weigh_as_in_the_table(&seen, &report(&repository().join(recording), &[]), recording);
         }
     }
 }
 
-/// A container of a pod is a resource of its own. It has the samples that perf counts in the container's cgroup; the host has all others.
+/// A container of a pod is a separate resource. It has the samples that perf counts in the container's cgroup; the host's resource has all other
+/// samples.
 #[test]
 fn a_container_is_a_resource_of_its_own() {
     let test = "a_container_is_a_resource_of_its_own";
@@ -147,7 +148,7 @@ fn a_container_is_a_resource_of_its_own() {
     let program = Fixture::TWIN_B.open().unwrap().set("filter_syscall", libc::SYS_openat).unwrap();
     let program = program.loops(300).unwrap().start().unwrap();
     let id = program.id_of("same_name_in_two_objects").unwrap();
-    // Each turn of the loop opens a file.
+    // Each round of the loop opens a file.
     let mut load = Command::new("sh").args(["-c", "while :; do read -r line </dev/null; done"]).spawn().unwrap();
     pod.take(load.id());
     let scratch = Scratch::new();
@@ -172,7 +173,7 @@ fn a_container_is_a_resource_of_its_own() {
     let path_of = path.to_str().unwrap();
     let columns = ["--sort=cgroup", "-F", "sample,cgroup", "-t", ";"];
     let listed = perf(&[&["report", "--stdio", "--no-children", "-g", "none", "-i", path_of][..], &columns].concat());
-    // A second table is that of bprec's own event.
+    // Keeps the first table. perf prints a second one for bprec's own event, `bprec:state`.
     let listed = listed.split("# Samples: ").nth(1).unwrap();
     let lines = listed.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(';'));
     let (mut inside, mut outside) = (0, 0);

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::support::report;
 use super::{RECORDINGS, Scratch, exported, repository, succeed, viewers};
 
-/// The sums are those of the table by program. The hottest line of a program that is known is its loop.
+/// Totals equal those of the report. In the program `mix_syscall_number`, the hottest line is its loop.
 #[test]
 fn pprof_lists_the_hottest_line_first() {
     let Some(modules) = viewers("pprof_lists_the_hottest_line_first") else { return };
-    // The third has no programs.
+    // The third recording has no BPF programs.
     for recording in &RECORDINGS[..2] {
         let scratch = Scratch::new();
         let path = scratch.path("profile.pb.gz");

@@ -180,7 +180,7 @@ coded! {
             grouped(*bytes), kind.as_deref().unwrap_or("of an unknown type");
         /// Exact counts and run statistics are shown together.
         ExactBesideStatistics = "exact_beside_statistics":
-            "rows with SOURCE exact are counted in each run; MISSES and rows with SOURCE stats are the kernel's run \
+            "rows with SOURCE exact are from exact counters; MISSES and rows with SOURCE stats are the kernel's run \
              statistics";
         /// A target is not counted.
         TargetNotCounted { name: String, reason: Reason } = "target_not_counted": "{name}: not counted, {reason}";

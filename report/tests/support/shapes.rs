@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 2 << 20;
 const VIEWS: u16 = 19;
 /// Number of the way that compares the recording with itself.
 const COMPARISON: u16 = 8;
-/// Limit on each of the two sizes of a shape, as an exponent of two. Then the sizes are reduced to `MAX_BYTES`.
+/// Largest size of a shape, as an exponent of two. Both sizes of a shape are then reduced until the recording has at most `MAX_BYTES`.
 const LARGEST: f64 = 19.0;
 
 /// A recording, and the way to read it.

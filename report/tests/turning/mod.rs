@@ -66,10 +66,10 @@ impl<'a> Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Converts fields by `layout`, one sign per field: `1` `2` `4` `8` a number of this many bytes, `b` 8 unchanged bytes,
-    /// `t` text after a u16 with its length, `S` text after a u32 with its length, `o` a u8 and, if the u8 is not 0, a
-    /// number of 8 bytes, `?(…)` a u8 and, if the u8 is not 0, the fields in brackets, `l(…)` a u32 with a count and this many times the
-    /// fields in brackets, `s(…)` a u32 with a length in bytes and fields of this length. Returns false if bytes are missing or left over.
+    /// Converts fields by `layout`, one sign per field. `1` `2` `4` `8`: a number of this many bytes. `b`: 8 unchanged bytes. `t`: text after a u16
+    /// with its length. `S`: text after a u32 with its length. `o`: a u8 and, if the u8 is not 0, a number of 8 bytes. `?(…)`: a u8 and, if the u8 is
+    /// not 0, the fields in brackets. `l(…)`: a u32 with a count, and the fields in brackets this many times. `s(…)`: a u32 with a length in bytes,
+    /// and fields of this length. Returns false if bytes are missing or left over.
     pub(crate) fn fields(&mut self, layout: &str) -> bool {
         self.some_fields(layout.as_bytes()) && self.is_at_end()
     }

@@ -13,8 +13,8 @@ impl Costs {
     /// Reason why a frequent program is not counted. The text has no rate, so that reports can group programs with the same reason.
     pub(super) fn too_often(self) -> String {
         format!(
-            "it runs too often: counting makes even a run that is not measured {:.0} ns longer, and all runs together would \
-             exceed --budget",
+            "it runs too often: counting makes each run {:.0} ns longer, even runs that bprec does not measure, and all runs \
+             together would exceed --budget",
             self.skipped_ns
         )
     }

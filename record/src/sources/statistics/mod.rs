@@ -268,8 +268,8 @@ impl RunStatistics {
                 (context.notify)(
                     Level::Warning,
                     &format!(
-                        "counting runs may take more than --budget, because bprec cannot switch run statistics off in \
-                         between: {error}"
+                        "run statistics stay on all the time and may cost more than --budget, because bprec cannot switch \
+                         them on and off: {error}"
                     ),
                 );
             };

@@ -29,7 +29,7 @@ use std::io;
 use std::rc::Rc;
 
 /// Legend of the columns of exact counters.
-const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly in runs";
+const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): from exact counters";
 
 /// Meaning of `≥` on sums of groups: the runs of some programs are unknown.
 const PARTIAL_RUNS: &str = "≥: the sum does not include programs with unknown runs";
