@@ -138,7 +138,9 @@ pub fn main() -> ExitCode {
         Ok(Outcome::NothingMatched | Outcome::ConditionMet) => ExitCode::from(1),
         #[cfg(all(feature = "record", target_os = "linux"))]
         Ok(Outcome::Command(code)) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if cause::<io::Error>(&error).is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe) => {
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             let remedy = remedy(&error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
             say(&format!("bprec: {}{remedy}", message(&error)));
@@ -310,11 +312,4 @@ fn cause<E: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) ->
 fn say(text: &str) {
     let mut out = io::stderr().lock();
     text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }

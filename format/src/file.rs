@@ -249,17 +249,6 @@ impl<'a> File<'a> {
         Some((section.clip(self.bytes).0, section.offset))
     }
 
-    /// Length of the zeros between the table of features and the first section. perf leaves such zeros if it reserves entries of the table for
-    /// features that it then cannot write. 0 if one of these bytes is not zero.
-    pub(crate) fn unused_table_bytes(&self) -> u64 {
-        let first = self.features.iter().map(|(_, section)| section.offset).min();
-        let table_end = self.data.end().and_then(|end| end.checked_add(self.features.len() as u64 * 16));
-        let (Some(first), Some(table_end)) = (first, table_end) else { return 0 };
-        let unused = Section { offset: table_end, size: first.saturating_sub(table_end) };
-        let (bytes, is_whole) = unused.clip(self.bytes);
-        if is_whole && bytes.iter().all(|b| *b == 0) { unused.size } else { 0 }
-    }
-
     /// Damage of the container that did not prevent reading.
     pub fn problems(&self) -> &[Error] {
         &self.problems
@@ -469,23 +458,11 @@ impl FileLayout {
     /// Appends the table of features and their sections, which belong after `data_size` bytes of records. `features`
     /// must be in ascending order of their bits.
     pub fn features(&self, data_size: u64, features: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
-        self.features_behind(data_size, features, 0, out);
-    }
-
-    /// Appends features like [`FileLayout::features`], with unused bytes after the table.
-    pub(crate) fn features_behind(
-        &self,
-        data_size: u64,
-        features: &[(u8, Vec<u8>)],
-        unused_bytes: u64,
-        out: &mut Vec<u8>,
-    ) {
-        let mut offset = self.data_offset() + data_size + features.len() as u64 * 16 + unused_bytes;
+        let mut offset = self.data_offset() + data_size + features.len() as u64 * 16;
         for (_, payload) in features {
             Plain::put(&Section { offset, size: payload.len() as u64 }, &mut Writer::new(out, self.endian));
             offset += payload.len() as u64;
         }
-        out.resize(out.len() + unused_bytes as usize, 0);
         for (_, payload) in features {
             out.extend_from_slice(payload);
         }

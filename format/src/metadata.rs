@@ -25,7 +25,6 @@ pub struct Metadata<'a> {
     event_types: Vec<(u64, Vec<u8>)>,
     revision: u64,
     is_stream: bool,
-    unused_bytes: u64,
 }
 
 /// Section of a feature.
@@ -53,7 +52,6 @@ impl<'a> Metadata<'a> {
             attrs: file.attrs().to_vec(),
             sections: file.features().iter().filter_map(section).collect(),
             is_stream: false,
-            unused_bytes: file.unused_table_bytes(),
             ..Metadata::of_stream(file.endian())
         }
     }
@@ -68,7 +66,6 @@ impl<'a> Metadata<'a> {
             event_types: Vec::new(),
             revision: 0,
             is_stream: true,
-            unused_bytes: 0,
         }
     }
 
@@ -79,7 +76,6 @@ impl<'a> Metadata<'a> {
             sections,
             revision: self.revision,
             is_stream: self.is_stream,
-            unused_bytes: self.unused_bytes,
             ..Metadata::of_stream(self.endian)
         }
     }
@@ -87,11 +83,6 @@ impl<'a> Metadata<'a> {
     /// Returns true for a stream, false for a file.
     pub fn is_stream(&self) -> bool {
         self.is_stream
-    }
-
-    /// Length of the zeros after the file's table of features.
-    pub(crate) fn unused_bytes(&self) -> u64 {
-        self.unused_bytes
     }
 
     /// Byte order of the recording.

@@ -120,20 +120,14 @@ impl Rewriter {
         out: &mut Vec<u8>,
     ) -> [u8; FILE_HEADER_BYTES] {
         let features = self.features(metadata.sections().iter().chain(extra));
-        // Without a feature, readers would take the unused bytes for records.
-        let unused_bytes = if features.is_empty() { 0 } else { metadata.unused_bytes() };
-        self.end(features, unused_bytes, out)
+        self.finish_with(features, out)
     }
 
     /// Ends the file with these features, as [`Rewriter::features`] returns them: appends them to `out` and returns the header.
     pub fn finish_with(self, features: BTreeMap<u8, Vec<u8>>, out: &mut Vec<u8>) -> [u8; FILE_HEADER_BYTES] {
-        self.end(features, 0, out)
-    }
-
-    fn end(self, features: BTreeMap<u8, Vec<u8>>, unused_bytes: u64, out: &mut Vec<u8>) -> [u8; FILE_HEADER_BYTES] {
         let bits: Vec<u8> = features.keys().copied().collect();
         let features: Vec<(u8, Vec<u8>)> = features.into_iter().collect();
-        self.layout.features_behind(self.data_bytes, &features, unused_bytes, out);
+        self.layout.features(self.data_bytes, &features, out);
         self.layout.header(self.data_bytes, &bits)
     }
 

@@ -43,6 +43,24 @@ fn inputs() -> impl Iterator<Item = (String, Vec<u8>)> {
     inputs.filter(|(name, _)| cfg!(feature = "zstd") || !(name.ends_with("/z.data") || name.contains("compressed")))
 }
 
+/// Recording without the zeros behind the table of features: perf leaves room for features that it then does not write.
+fn without_room(bytes: &[u8]) -> Vec<u8> {
+    let file = File::parse(bytes).unwrap();
+    let table = (file.features().len() * 16) as u64;
+    let first = file.features().iter().map(|(_, section)| section.offset).min();
+    let Some(first) = first else { return bytes.to_vec() };
+    let begin = file.data().offset + file.data().size;
+    let room = match bytes.get((begin + table) as usize..first as usize) {
+        Some(room) if room.iter().all(|byte| *byte == 0) => room.len(),
+        _ => return bytes.to_vec(),
+    };
+    let mut kept = [&bytes[..(begin + table) as usize], &bytes[first as usize..]].concat();
+    for (at, (_, section)) in (begin as usize..).step_by(16).zip(file.features()) {
+        kept[at..at + 8].copy_from_slice(&file.endian().bytes_u64(section.offset - room as u64));
+    }
+    kept
+}
+
 /// Rewritten files have the same records, and a second rewrite changes nothing. Fixtures that were not cut off, and at least half of all files, are
 /// unchanged by the first rewrite, too.
 #[test]
@@ -58,10 +76,11 @@ fn canonical_files_stay_as_they_are() {
             continue;
         }
         let (out, _) = rewritten(&bytes, &all).unwrap();
-        same += u32::from(out == bytes);
+        let expected = without_room(&bytes);
+        same += u32::from(out == expected);
         compared += 1;
         let is_fixture = name.starts_with("linux-") || name.starts_with("perf-6.12-");
-        assert!(out == bytes || !is_fixture || name.ends_with("/cut-off.data"), "{name} changes");
+        assert!(out == expected || !is_fixture || name.ends_with("/cut-off.data"), "{name} changes");
         let mut after = common::walk(&out).unwrap();
         // Formats of tracepoints that are records in the stream move to a section of the file.
         if let Some(count) = before.counts.get(&RecordType::HEADER_TRACING_DATA) {

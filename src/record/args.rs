@@ -9,12 +9,10 @@ use bprec_record::{
     Bounds, Budget, Counters, Exact, MapFilter, Rate, RingSize, SamplerFields, SwitchOutput, Target, UserChains,
 };
 use bprec_report::CpuList;
+use clap::value_parser;
 
 use crate::args::{OUTPUT, RUNNING, SELECTION};
-use crate::values::{
-    bytes, compression_level, files, interval, milliseconds, percent, positive, seconds, size, stacks, task_id,
-    time_with_unit,
-};
+use crate::values::{bytes, files, interval, milliseconds, percent, positive, seconds, size, task_id, time_with_unit};
 
 /// Heading of options that choose events, rates and call chains.
 const SAMPLING: &str = "Sampling";
@@ -159,7 +157,7 @@ pub(crate) struct Args {
 
     /// Maximum number of stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of further stacks go to `[overflow]`
     /// [default: 1024 per CPU, from 8192 to 65536].
-    #[arg(long, value_name = "N", value_parser = stacks, requires = "aggregate", help_heading = IN_KERNEL,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1 << 20), requires = "aggregate", help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: Option<u32>,
 
@@ -255,7 +253,7 @@ pub(crate) struct Args {
     ///
     /// A higher LEVEL makes a smaller file and takes longer. `-z3` and `-z 3` mean `-z=3`.
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-        value_parser = compression_level, help_heading = OUTPUT)]
+        value_parser = value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
     /// Start sampling MS milliseconds (or 2s) after the command starts.
@@ -304,14 +302,15 @@ fn tier(text: &str) -> Result<Counters, String> {
 
 /// Parses `--call-graph`.
 fn call_graph(text: &str) -> Result<UserChains, String> {
-    let stack_bytes = match text.split_once(',') {
-        None if text == "fp" => return Ok(UserChains::FramePointers),
+    let stack_bytes = match text {
         // `defer` gives the same chains: the kernel would only collect them later, on return to user space.
-        Some(("fp", "defer")) => return Ok(UserChains::FramePointers),
-        None if text == "dwarf" => UserChains::STACK_BYTES,
-        Some(("dwarf", bytes)) => u32::try_from(size(bytes)?).unwrap_or(u32::MAX),
-        _ if text == "lbr" => return Err("bprec does not record lbr; use fp or dwarf, or perf record".to_owned()),
-        _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
+        "fp" | "fp,defer" => return Ok(UserChains::FramePointers),
+        "dwarf" => UserChains::STACK_BYTES,
+        "lbr" => return Err("bprec does not record lbr; use fp or dwarf, or perf record".to_owned()),
+        _ => match text.strip_prefix("dwarf,") {
+            Some(bytes) => u32::try_from(size(bytes)?).unwrap_or(u32::MAX),
+            None => return Err("expected fp or dwarf[,SIZE]".to_owned()),
+        },
     };
     match stack_bytes.checked_next_multiple_of(8).unwrap_or(u32::MAX) {
         stack_bytes @ ..=UserChains::STACK_BYTES_MAX => Ok(UserChains::Dwarf { stack_bytes }),

@@ -20,7 +20,7 @@ const TOOLS: [&str; 17] = [
     "cargo/trixie-backports",
     "rustc/trixie-backports",
     "libstd-rust-dev/trixie-backports",
-    "libstd-rust-1.96/trixie-backports",
+    "rust-src/trixie-backports",
     "gcc",
     "libc6-dev",
     "libelf-dev",
@@ -36,8 +36,9 @@ const TOOLS: [&str; 17] = [
     "coreutils",
 ];
 
-/// Libraries that the programs for Arm are linked with.
-const LIBRARIES: [&str; 3] = ["libstd-rust-dev/trixie-backports", "libelf-dev", "zlib1g-dev"];
+/// Libraries that the programs for Arm are linked with. Rust's own is built from its sources: the compiler accepts no other version, and the archive has
+/// new versions for Arm days later than for x86-64.
+const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
 
 /// Files that no build reads.
 const EXCLUDED: [&str; 3] = ["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*"];
@@ -50,7 +51,8 @@ pub(crate) const TARGET: &str = "/target";
 /// Path of the sources inside the root.
 pub(crate) const SOURCES: &str = "/sources";
 
-/// Script that runs in its own mount namespace, so its mounts vanish at the end. The sources are mounted read-only.
+/// Script that runs in its own mount namespace, so its mounts vanish at the end. The sources are mounted read-only. `RUSTC_BOOTSTRAP` permits
+/// the option `-Zbuild-std`, which is not stable.
 const ENTER: &str = r#"set -e
 mount --rbind "$SOURCES" "$ROOT/sources"
 mount -o remount,bind,ro "$ROOT/sources"
@@ -60,8 +62,8 @@ mount --rbind /dev "$ROOT/dev"
 mount -t proc proc "$ROOT/proc"
 exec chroot "$ROOT" env -i PATH=/usr/bin:/usr/sbin HOME=/tmp CARGO_HOME=/cargo CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 \
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=debuginfo \
-  PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
-  sh -c 'cd /sources && exec cargo "$@"' sh "$@" --target aarch64-unknown-linux-gnu"#;
+  RUSTC_BOOTSTRAP=1 PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
+  sh -c 'cd /sources && exec cargo "$@"' sh "$@" -Zbuild-std --target aarch64-unknown-linux-gnu"#;
 
 /// Runs cargo with `arguments` for Arm, with the results in `target`; returns the output.
 ///
@@ -79,8 +81,11 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     }
     let root = toolchain()?;
     fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
-    // The root has no network, so all dependencies are fetched before.
+    // The root has no network, so all dependencies are fetched before, also those of Rust's own library.
+    let library = root.join("usr/lib/rustlib/src/rust/library/Cargo.toml");
     command::run(&mut command::cargo(&["fetch", "--locked", "--quiet"]))?;
+    let mut fetch = command::cargo(&["fetch", "--locked", "--quiet", "--manifest-path"]);
+    command::run(fetch.arg(library).env("RUSTC_BOOTSTRAP", "1"))?;
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"])
         .args(arguments)
