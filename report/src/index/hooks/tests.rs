@@ -121,7 +121,7 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own function");
     assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "no frame identifies the hook");
     assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "a program that is reached by tail calls is on no hook");
-    // A probed function identifies its hook at every position in the chain.
+    // A probed function identifies its hook wherever it is further out in the chain.
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"]), one(4));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock", "vfs_read", "do_exit"]), one(5));
     assert_eq!(
