@@ -74,7 +74,7 @@ const ADDRESS_DIGITS: usize = 9;
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Hash with a random key for build ids and tags: a guessed original cannot be checked.
+    /// Hash with a random key for build ids and tags. Without the key, nobody can check a guess of the original.
     keyed: std::hash::RandomState,
 }
 
@@ -106,8 +106,8 @@ impl Names {
         if path == b"/" { path.to_vec() } else { self.replace(SecretKind::Cgroup, path) }
     }
 
-    /// Redacts a program name. The kernel stores a truncated name in one place and the full name in another; only the truncated part counts, so that
-    /// both get the same replacement.
+    /// Redacts a program name. The kernel stores it truncated to 15 bytes in one place and in full in another. The truncated part alone decides the
+    /// replacement, so that both get the same.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
         // Reports recognize the recorder's own programs by these names.
@@ -167,8 +167,8 @@ impl Names {
         self.number(SecretKind::Namespace, &inode.to_le_bytes()).into()
     }
 
-    /// Redacts a message of the recorder: addresses are shifted, and the message is cut at the first path, because a path may contain blanks and has
-    /// no recognizable end.
+    /// Redacts a message of the recorder: shifts addresses, and cuts the message at the first path. A path may contain blanks, so its end cannot be
+    /// recognized.
     pub(super) fn message(&mut self, text: &str, shift: &Shift) -> String {
         let is_edge = |c: char| c.is_whitespace() || "(),.;:'\"`".contains(c);
         let (mut kept, mut at) = (String::new(), 0);

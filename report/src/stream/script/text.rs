@@ -40,8 +40,8 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends the first `len` bytes of `padded`, which has at least [`PADDING_BYTES`] further bytes: short texts, the common case, are copied by a
-    /// few instructions.
+    /// Appends the first `len` bytes of `padded`, which has at least [`PADDING_BYTES`] further bytes. A whole block is copied and then cut to `len`:
+    /// for short texts, the common case, this takes only a few instructions.
     #[inline]
     pub(crate) fn push_padded(&mut self, padded: &[u8], len: usize) {
         match padded.first_chunk::<PADDING_BYTES>() {
