@@ -334,7 +334,7 @@ impl Recording {
     }
 }
 
-/// Length of the parts of spans before a moment, ns.
+/// Returns the length of all spans up to a moment, ns.
 fn length_before(spans: &[(i64, i64)], at_ns: i64) -> i64 {
     let lengths = spans.iter().map(|(from, to)| at_ns.min(*to).saturating_sub(*from).max(0));
     lengths.fold(0, i64::saturating_add)

@@ -28,9 +28,9 @@ pub enum ChargeColumn {
 /// Line of the ledger that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
-    /// To no program.
+    /// No program.
     Elsewhere,
-    /// To a program.
+    /// A program.
     Program {
         /// Number of the program in the index.
         program: u32,
@@ -42,7 +42,7 @@ pub enum Charge {
         /// frame is unknown.
         called: Option<u64>,
     },
-    /// To entry code of a hook with several programs, which share the cost: [`Attribution::sharers`].
+    /// Entry code of a hook with several programs, which share the cost: [`Attribution::sharers`].
     SharedEntry {
         /// Number of the group of programs in the index.
         group: u32,
@@ -51,11 +51,11 @@ pub enum Charge {
         /// Number of the interval between two readings of run statistics, if the sample is in such an interval.
         interval: Option<u32>,
     },
-    /// To entry code of unknown programs.
+    /// Entry code of unknown programs.
     Entry,
-    /// To an unknown program that the interpreter ran.
+    /// An unknown program that the interpreter ran.
     Interpreted,
-    /// To unknown code at an address where BPF code can be.
+    /// Unknown code at an address where BPF code can be.
     UnknownCode,
 }
 

@@ -63,7 +63,7 @@ impl Parts<'_> {
         let (programs, program_of) = self.programs();
         let (payers, payer_of) = self.payers();
         let mut flows: FxHashMap<(usize, usize), (Count, IntervalSums)> = FxHashMap::default();
-        // A payer whose samples weigh nothing has no slice.
+        // A cell without weight has no flow, and its payer may have no slice.
         for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
             let (count, sums) = flows.entry((program, payer_of[cell.payer])).or_default();

@@ -193,7 +193,7 @@ impl KeyNumbers {
 
     /// Adds the keys of another table. Returns, for each number in the other table, the number of the same keys in this table.
     pub(crate) fn merge(&mut self, other: KeyNumbers) -> Vec<u32> {
-        // In each table, a key's number is larger than that of the key before it, so `numbers` already has the latter.
+        // In each table, a key's number is larger than the number of the key before it: `numbers` already has the key before.
         let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.len());
         for (before, key) in other.keys {
             let before = before.map(|before| numbers[before as usize]);

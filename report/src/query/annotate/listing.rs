@@ -58,7 +58,7 @@ pub(super) struct ListedAt {
     pub(super) insn: Option<usize>,
 }
 
-/// Relation of a line's BPF instructions to its machine instructions, as far as it can be proven.
+/// Relation of a line's BPF instructions to its machine instructions, if it can be proven.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// The line has a single BPF instruction, to which all machine instructions belong.

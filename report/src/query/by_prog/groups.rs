@@ -60,7 +60,7 @@ impl Grouping {
 /// Returns the name of a program's group.
 fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // Without a session of bprec, nobody looked for owners and attach points: a program without any has unknown ones.
+    // Without a session of bprec, the recorder did not look for owners and attach points. Those of a program are then unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -114,7 +114,8 @@ pub(super) struct Grouped {
     pub(super) programs: usize,
     /// Count of programs that samples cannot see.
     blind: usize,
-    /// Number of programs that samples cannot see and of whose own code no sample was taken. `why_unseen` is the reason of the first of them.
+    /// Number of programs that samples cannot see, without any sample in the programs' own code. `why_unseen` is the reason of the first such
+    /// program.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// True if some program of the group was active.

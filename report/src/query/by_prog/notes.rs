@@ -9,8 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
-/// Returns the notes about an event, whose report must be complete except for its notes. `rows` are the shown programs, in rows or in groups.
-/// `left_out` is the number of programs that have no row because there would be too many rows.
+/// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or in groups. `left_out`
+/// is the number of programs that have no row because there would be too many rows.
 pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
     let common = &facts.common;
     let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())

@@ -418,7 +418,7 @@ mod tests {
         (pieces.map(|(number, piece)| (number, piece.runs, piece.time_ns, piece.is_estimate)).collect(), is_spread)
     }
 
-    /// Ten runs in 200 ns, of which 50, 100 and 50 ns are in three intervals: exactly, 2.5, 5 and 2.5 runs.
+    /// Ten runs in 200 ns; 50, 100 and 50 ns of this time are in three intervals. Exactly, the intervals have 2.5, 5 and 2.5 runs.
     #[test]
     fn what_lies_across_intervals_is_spread_and_none_is_lost() {
         let expected = vec![(0, 2, Some(16.0), true), (1, 5, Some(40.0), true), (2, 3, Some(24.0), true)];

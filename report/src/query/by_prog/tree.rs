@@ -165,8 +165,8 @@ struct Making<'m> {
     nodes: Vec<TreeNode>,
 }
 
-/// Chains of tail calls, with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` is the
-/// reverse: for each program, the programs that a hook ran and whose tail calls led to it. `None` stands for an unknown program.
+/// Chains of tail calls, with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has the
+/// reverse: for each program, the programs with tail calls that led to it. `None` stands for an unknown program.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,

@@ -124,7 +124,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// Start of a table's time axis, and the number of CPUs, whose time limits the counts.
+/// Start of a table's time axis, and the number of CPUs: their time limits the counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
     /// Start of the time axis, ns of the clock.

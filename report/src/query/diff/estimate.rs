@@ -184,9 +184,9 @@ struct Spread {
     degrees: f64,
 }
 
-/// Returns one or two variances of the means, of which the caller uses the wider. The first comes from intervals within recordings, and does not know
-/// how recordings differ. The second, with several recordings, comes from the differences between them, which are few. Empty if the variances within
-/// recordings are unknown.
+/// Returns one or two variances of the means. The caller uses the one with the wider interval. The first comes from intervals within recordings, and
+/// does not know how recordings differ. The second, with several recordings, comes from the differences between them, which are few. Empty if the
+/// variances within recordings are unknown.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
     let sides = sides.iter().flatten();

@@ -74,7 +74,7 @@ const ADDRESS_DIGITS: usize = 9;
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Hash with a random key for build ids and tags. Without the key, nobody can check a guess of the original.
+    /// Hash with a random key for build ids and tags. A guess of the original cannot be checked without the key.
     keyed: std::hash::RandomState,
 }
 

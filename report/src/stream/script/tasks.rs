@@ -169,7 +169,8 @@ impl StreamTasks {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
-        // The name of the kernel's mapping ends in a symbol, whose address shows by how much the kernel was relocated. The symbol is cut off.
+        // The name of the kernel's mapping ends in the name of a symbol, by which tools measure how far the kernel was relocated. This part is cut
+        // off.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
         let version = self.next_version();
         if kernel {

@@ -148,8 +148,8 @@ fn fresh_intervals_resampled() {
     }
 }
 
-/// Two loads, of which the second takes 4.5 % longer over all recordings. Also compares each recorded half minute of a load with all other half
-/// minutes of the same load.
+/// Two loads; the second takes 4.5 % longer over all recordings. Also compares each recorded half minute of a load with all other half minutes of the
+/// same load.
 #[test]
 fn real_loads_told_apart() {
     let (a, b) = (recorded(CHOSEN_BY, "a"), recorded(CHOSEN_BY, "b"));
