@@ -140,7 +140,7 @@ impl Hooks {
         self.runners.has_any(self.any.user_probe, time_ns)
     }
 
-    /// Returns the hook for which a kernel function did work (`cause`), if a program was attached to the hook at the time. `functions` are those of
+    /// Returns the hook that made a kernel function do the work `cause`, if a program was attached to the hook at the time. `functions` are those of
     /// the call chain, innermost first; `user_ip` is the address in user space at which the task entered the kernel.
     pub(crate) fn of_cause(
         &self,

@@ -229,7 +229,8 @@ const FUNCTIONS: [Pattern; 81] = [
     ("io_int_handler*", Interrupt, NOT_SAID),
 ];
 
-/// Returns the role of a function, the programs that it runs, and the rest of its name after the pattern. `name` is without the compiler's suffixes.
+/// Returns the role of a function, the programs that it runs, and the rest of its name, which `*` or `#` in the pattern stands for. `name` is without
+/// the compiler's suffixes.
 pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
     let mut fitting = FUNCTIONS.iter().filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
     fitting.next().unwrap_or((Plain, NOT_SAID, ""))

@@ -226,8 +226,8 @@ impl RunSeries {
         }
     }
 
-    /// Adds the load time of a program: its counts start at zero. A program loaded while counts were read may be in that reading, before its own load
-    /// time. Its load time is then moved to before the reading.
+    /// Adds the load time of a program: its counts start at zero. A reading takes a while, so it may have a program that was loaded after the time of
+    /// the reading. The load time is then set to just before this time.
     pub(crate) fn loaded(&mut self, key: ProgramKey, loaded_ns: u64) {
         if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
             let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));

@@ -208,7 +208,7 @@ impl EventPlan {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
             Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
-            // This value is not used: such a sample gets the growth of each counter instead.
+            // A sample that reads counters gets the growth of each counter instead of this value.
             Weight::Readings => 0,
         };
         let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };

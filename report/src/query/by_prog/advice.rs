@@ -299,7 +299,7 @@ fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)
 }
 
 fn hash_lookup(_: &Program, row: &Row) -> Option<(Count, String)> {
-    // A lookup in a hash map ends with a jump into `lookup_nulls_elem_raw`. A jump leaves no frame, so only this function is in the call chain.
+    // A lookup in a hash map ends with a jump into `lookup_nulls_elem_raw`. The function that jumps leaves no frame in the call chain.
     let is_htab = |name: &str| name.trim_start_matches('_').starts_with("htab_") && name.contains("lookup_elem");
     helpers(row, |name| is_htab(name) || name == "lookup_nulls_elem_raw")
 }

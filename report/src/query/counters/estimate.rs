@@ -42,8 +42,8 @@ impl Strata {
     /// Adds an interval.
     pub(crate) fn add(&mut self, runs: u64, measured: u64, reading: &Reading) {
         let pending = &mut self.pending;
-        // Such a run was open at the snapshot between two intervals: it is in `runs` of the first and in `measured` of the second, so intervals may
-        // have to be joined.
+        // A run that is open at a snapshot is in `runs` of the interval before and in `measured` of the interval after. An interval with runs may
+        // therefore have no measured run.
         pending.runs += runs as f64;
         pending.measured += measured as f64;
         pending.value += reading.value as f64;

@@ -203,8 +203,8 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
         let (base, new) = (of(base), new.map_or(0.0, of));
-        // Less than two degrees of freedom: one side has two recordings, the other one. Such a variance is too uncertain for an interval of its own.
-        // It replaces the variance within recordings if it is larger.
+        // With one degree of freedom, a single side has two recordings. The variance from their difference is too uncertain for an interval of its
+        // own. It replaces the variance within recordings if it is larger.
         match &mut spreads[0] {
             within if degrees < 2.0 => {
                 (within.base, within.new) = (within.base.max(base), within.new.max(new));
