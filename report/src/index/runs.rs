@@ -55,7 +55,7 @@ pub(crate) struct RunSeries {
     /// Total times, ns, for which statistics were on until the last reading: for the recorder, and for other tools.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
-    /// Moments at which the recording is cut into intervals of similar length.
+    /// Moments that cut the recording into intervals. Each window is in one interval.
     cuts: Vec<u64>,
     /// Median time with statistics on in the windows beside gaps, ns.
     usual_ns: f64,

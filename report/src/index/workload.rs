@@ -128,8 +128,8 @@ pub(super) fn of_path(path: &str) -> Workload {
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // The systemd driver takes paths in the form `slice:prefix:id`. If runc uses the cgroupfs driver, it makes one cgroup with this form as
-            // its name.
+            // The systemd driver takes paths in the form `slice:prefix:id`. If runc uses the cgroupfs driver, but gets such a path, it makes one
+            // cgroup with this text as its name.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);

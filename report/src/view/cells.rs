@@ -123,8 +123,7 @@ pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
     if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
 }
 
-/// Time per run, ns. If run statistics were on for only a part of the time, it is the mean of the runs in that part: exact, so it has no mark of an
-/// estimate.
+/// Time per run, ns. If run statistics were on for only a part of the time, it is the mean of the runs in that part, without the mark of an estimate.
 pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
     match exact.time.value().filter(|_| is_in_parts(source, exact)) {
         Some(time) => decimal(time.value),

@@ -144,7 +144,7 @@ fn a_chain_may_begin_behind_the_leaf() {
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // The sampled function had called nothing and no program is in the chain.
+    // Neither the sampled function nor the interrupted one was called by a program, so nothing is charged to a program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
