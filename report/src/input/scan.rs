@@ -21,7 +21,7 @@ const GUESS_BYTES: usize = 1 << 16;
 struct ScanStretch {
     wanted: Vec<usize>,
     parts: Vec<usize>,
-    /// Offset of the first record after the stretch. If a record of the stretch cannot be read, its offset.
+    /// Offset of the first record after the stretch. If a record of the stretch cannot be read, the offset of that record.
     end: usize,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Makes readings that count as perf does: a counter's first value is growth, whatever came before the recording.
+    /// Makes readings that count as perf does: a counter's first value is growth, even if it began before the recording.
     pub(crate) fn like_perf() -> Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     /// Parts of several intervals, each interval with its own ratio. Every unit of a part is given to a program or to strangers. A program's share of
-    /// an interval does not depend on the parts, and its sum over all intervals is proportional.
+    /// an interval does not depend on the parts. Over all intervals, each program gets its proportional share.
     #[test]
     fn parts_add_up_to_shares_and_shares_to_the_ratios() {
         let mut below = numbers(1);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(given, 199);
     }
 
-    /// If the runs of one program are unknown, programs that always run together share evenly. Other programs then have no shares.
+    /// If the runs of one program are unknown, programs that always run together share evenly. The shares of other programs are then unknown.
     #[test]
     fn programs_without_runs_share_what_they_all_run_at() {
         let index = Index::default();

@@ -17,8 +17,8 @@ pub(super) fn happened(program: &Program) -> bool {
     }
     match &program.runs {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-        // Statistics were on only in windows, and the program was loaded too shortly for an estimate, or the kernel never entered it. There may be
-        // hundreds of such programs.
+        // The program was loaded for a moment between the windows of run statistics, or the kernel never entered it. Such programs count as not
+        // active; there may be hundreds.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
         // Without run counts, a program counts as active if it was loaded or unloaded during the recording.
         Known::Unknown(_) | Known::Impossible(_) => {
@@ -91,7 +91,7 @@ pub(super) struct Common {
     pub(super) traits: Vec<Traits>,
     /// Number of programs that are listed even without samples.
     pub(super) listed: usize,
-    /// Number of programs that are counted as quiet in an event without samples of them.
+    /// Number of programs that count as quiet in an event that has no samples of them.
     pub(super) quiet: usize,
     /// True if some programs are in program arrays.
     pub(super) has_tail_called: bool,

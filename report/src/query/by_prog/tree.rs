@@ -166,7 +166,7 @@ struct Making<'m> {
 }
 
 /// Chains of tail calls, with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has the
-/// reverse: for each program, the programs with tail calls that led to it. `None` stands for an unknown program.
+/// reverse: for each program, the programs that hooks ran at the start of the chains to it. `None` stands for an unknown program.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,

@@ -240,7 +240,8 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        // A trimmed mean is lower than a mean over all runs. It is used only if all recordings of both sides allow it.
+        // A trimmed mean is lower than a mean over all runs, so both sides must use the same kind of mean. The trimmed mean is used if all recordings
+        // of both sides allow it.
         let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
         let (base, new) = each(&|_, program| match is_typical {
             true => program.typical_time_per_run(),
@@ -311,7 +312,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // Counts of samples and losses depend on how long was recorded, so a change of them says nothing about the program.
+        // Counts of samples and losses depend on the recording, not on the program. Their change would say nothing, so it is not shown.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }

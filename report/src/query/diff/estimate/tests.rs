@@ -121,7 +121,7 @@ fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
 const RESAMPLED: usize = 2_000;
 
 /// Noise of real recordings, on a machine that also ran builds. A load differs significantly from itself in at most two of a thousand pairs, and from
-/// a load that takes 5 % longer in nearly all pairs. Recordings of one load differ by up to 2 %: half minutes made of longer blocks differ by more
+/// a load that takes 5 % longer in nearly all pairs. Recordings of one load differ by up to 2 %. Half minutes made of longer blocks differ by more
 /// than their intervals show (docs/diff.md).
 #[test]
 fn real_intervals_resampled() {
