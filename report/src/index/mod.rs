@@ -415,7 +415,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Session(session) => {
                 states.boot_times.begin(&session);
                 self.files.begin_session(self.file, &session);
-                // The session of the first file holds for the recording.
+                // The session of a recording is that of its first file.
                 if self.file == 0 || states.session.is_none() {
                     states.session = Some(session);
                 }

@@ -157,10 +157,10 @@ mod tests {
             assert!(found.margin < 0.2, "{sampled}: {found:?}");
         }
         assert!((1.6..1.9).contains(&of(Some((9.0, 0.03))).factor));
-        // Half of the runs are slowed down.
+        // A factor halfway between 1 and 1.25: half of the runs are slowed down.
         let half = of(Some((1.125, 0.02)));
         assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
-        // Samples are weighted by their certainty.
+        // Samples with a large error hardly change the factor.
         let unsure = of(Some((1.0, 0.5)));
         assert!((1.09..1.17).contains(&unsure.factor), "{unsure:?}");
     }

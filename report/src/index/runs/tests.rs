@@ -186,7 +186,7 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     let slowed = corrected(Some(truth as f64));
     assert!(off(&slowed, truth).0 < 0.03);
     assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load with idle time");
-    // The estimate is between the two bounds.
+    // Without samples, the margin is wide: it covers the true number of either load.
     assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
     // The sum over all parts of the time equals the whole.
     let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];

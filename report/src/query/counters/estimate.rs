@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn each_interval_weighs_as_its_runs_and_not_as_its_measured_runs() {
         let mut strata = Strata::default();
-        // 100 runs of 10, all measured; then 9,900 runs of 20, one in 100 measured.
+        // 100 runs with the value 10, all measured; then 9,900 runs with the value 20, one in 100 measured.
         strata.add(100, 100, &whole(1000));
         strata.add(9900, 99, &whole(1980));
         assert_eq!(strata.mean(), Some((1000.0 + 9900.0 * 20.0) / 10_000.0));

@@ -4,7 +4,7 @@
 //! between intervals. Intervals are not independent, because a busy machine stays busy for a while. The variance is therefore the larger of two
 //! estimates:
 //! - From the sums of batches of neighbouring intervals, at every position, so that batches overlap (overlapping batch means, with 1.5 times the
-//! degrees of freedom of separate batches).
+//!   degrees of freedom of separate batches).
 //! - From the assumption that each interval depends on the interval before (first-order autocorrelation, corrected for its bias in short series).
 //!
 //! A number counted from samples is at least as uncertain as the number of samples implies.
@@ -195,7 +195,7 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let (Some((of_base, base_degrees)), Some((of_new, new_degrees))) = (base.within, of_new) else { return spreads };
     let shares = of_base * of_base / base_degrees + of_new * of_new / new_degrees;
     let sum = of_base + of_new;
-    // Satterthwaite's approximation.
+    // Degrees of freedom by Satterthwaite's approximation.
     let degrees = if shares > 0.0 { sum * sum / shares } else { base_degrees.min(new_degrees) };
     spreads.push(Spread { base: of_base, new: of_new, degrees });
     let degrees: f64 = sides.clone().map(|side| side.count - 1.0).sum();

@@ -144,7 +144,7 @@ impl Names {
     /// Replaces the identity of a mapped file: device and inode numbers, and a build id of the same length.
     pub(super) fn file(&mut self, file: &Mmap2File) -> Mmap2File {
         match file {
-            // Anonymous memory.
+            // Anonymous memory has no file.
             Mmap2File::Inode { inode: 0, major: 0, minor: 0, .. } => *file,
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];
@@ -201,7 +201,7 @@ fn event(name: &str, shift: &Shift) -> Option<String> {
     let is_breakpoint =
         pmu.strip_prefix("mem:0x").is_some_and(|addr| addr.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let is_known = if is_breakpoint {
-        // `mem:0x1000/4:rw`
+        // Breakpoint, such as `mem:0x1000/4:rw`: its length and modifiers follow the address.
         rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b':')
     } else {
         let (terms, modifiers) = rest.rsplit_once('/')?;

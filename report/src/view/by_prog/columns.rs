@@ -447,7 +447,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let input = Input::open(root.join("fixtures/recordings/linux-7.2/ratio.data")).unwrap();
         let mut report = by_prog(&input, &Options::default()).unwrap();
-        // The column of hits that probes missed is only there if there are any.
+        // The table has the column of missed hits of probes only if a program has some.
         std::sync::Arc::make_mut(&mut report.programs)[0].probe_misses = Some(1);
         let docs = std::fs::read_to_string(root.join("docs/table.md")).unwrap();
         let fields = fields(&report, None, Rates::Count, Extra::default());
