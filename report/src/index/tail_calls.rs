@@ -10,7 +10,7 @@ use super::runners::Runner;
 use bprec_format::bpf::names::MapType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Limit on the slots of program arrays that are followed. Beyond it (no real recording), origins are unknown.
+/// Limit on the slots of program arrays that are followed. No real recording reaches it; beyond it, origins are unknown.
 const MAX_STEPS: usize = 1 << 22;
 
 /// Limit on programs with one id: kernels do not reuse an id so soon.

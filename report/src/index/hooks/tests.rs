@@ -236,7 +236,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     assert_eq!(runners(&listed), [(vec![0, 2], 0), (vec![1], 0), (vec![2], 0)]);
     let unlisted = [attached(12, "fexit_multi", "vfs_read"), attached(12, "fexit_multi", "70 more")];
     assert_eq!(runners(&unlisted), [(vec![0, 2], 1), (vec![1], 1), (vec![2], 0)]);
-    // Older recorders do not know the type of such a link and write it in this form.
+    // Older recorders do not know the type of a `tracing_multi` link: they write `15` and no target.
     assert_eq!(runners(&[attached(12, "15", "")]), [(vec![0], 1), (vec![1], 1), (vec![2], 0)]);
     assert_eq!(runners(&[]), [(vec![0], 0), (vec![1], 0), (vec![], 0)]);
 }

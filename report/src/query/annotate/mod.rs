@@ -180,7 +180,7 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // Samples that cannot see the program may still show its entry code. If they show neither, its cost is unknown.
+        // If samples cannot see the program, they may still show its entry code. Without samples in its entry code, its cost is unknown.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let functions: Vec<_> = self.options.functions.iter().filter(|it| program.matches(&it.program)).collect();

@@ -104,7 +104,7 @@ fn what_nobody_holds_is_found() {
         hold(&mut programs_of(&mut held)[at]);
         assert_eq!(codes(&held), [""; 0]);
     }
-    // If the recorder did not look for owners, it is unknown that they are missing.
+    // If the recorder did not look for owners, programs without owners are no finding.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
 }
