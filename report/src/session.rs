@@ -174,8 +174,8 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::bill::bill(&self.recording, &self.index, options, owner))
     }
 
-    /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or owners
-    /// of programs as in [`Session::bill`]; all of `keys` together identify a payer.
+    /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or
+    /// owners of programs as in [`Session::bill`]; all of `keys` together identify a payer.
     ///
     /// # Errors
     /// Fails if a pattern matches neither a program nor an owner, or if `options` name an event or a time that the recording does not have.

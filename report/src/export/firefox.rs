@@ -92,7 +92,8 @@ impl<'p> Writer<'p> {
             };
             let started_at = self.since_start(thread.samples.first().map_or(0, |sample| sample.time_ns));
             let process = *processes.entry(thread.pid).or_insert_with(|| {
-                // The process has the name of its main thread. If the main thread has no samples, the name of this thread is used.
+                // A process is named after its main thread. If the main thread has no samples, the process gets the name of its first thread with
+                // samples.
                 let mut threads = samples.threads.iter().filter(|other| other.pid == thread.pid);
                 let main = threads.find(|other| other.tid == thread.pid).and_then(|main| main.name.as_deref());
                 let name = main.map_or_else(|| name.clone(), |main| printable(main).into_owned());
@@ -264,7 +265,8 @@ impl<'p> Writer<'p> {
     }
 
     fn runs(&mut self, thread: ThreadHandle, rows: &[&CounterRow], label: &str) {
-        // Run statistics if the program has any, otherwise exact counts: the two sources count the same runs.
+        // The runs come from run statistics if the program has any, otherwise from exact counts. The two sources count the same runs, so they are not
+        // added.
         let is_exact = !rows.iter().any(|row| row.source == CounterSource::Stats);
         let source = if is_exact { CounterSource::Exact } else { CounterSource::Stats };
         let [rate, time] = ["runs/s", "time/run"].map(|what| self.document.intern_string(&format!("{label} {what}")));

@@ -255,7 +255,8 @@ fn message(profile: &Profile) -> ProfilesData {
     let mut samples: BTreeMap<Option<u32>, Vec<(OtlpSample, Count)>> = BTreeMap::new();
     for stack in &stacks.stacks {
         let location_indices = stack.frames.iter().rev().map(|frame| *frame as i32 + 1).collect();
-        // The same call chain in several containers: stacks are sorted by their frames.
+        // Stacks are sorted by their frames: a call chain that occurs in several containers stands in adjacent entries, and gets one row in the
+        // table.
         if stack_table.last().is_some_and(|last| last.location_indices != location_indices) {
             stack_table.push(OtlpStack { location_indices });
         }
@@ -350,7 +351,8 @@ fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
     tables.attribute(key, value)
 }
 
-/// Returns for each frame the number of the attribute with the holders of its program; `None` if the frame has no program, or no process holds it.
+/// Returns, for each frame, the number of the attribute that names the owners of the frame's program. `None` if the frame is not of a program, or no
+/// process holds the program.
 fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     let programs = profile.report.programs.iter();
     let holders: FxHashMap<String, String> =
@@ -392,7 +394,7 @@ fn container_attributes(container: &Workload) -> [(&'static str, Option<&str>); 
     [
         ("container.id", container.id.as_deref().filter(|_| !is_named)),
         ("container.name", container.id.as_deref().filter(|_| is_named)),
-        // The path does not name every runtime.
+        // `container` means that the cgroup's path does not show which runtime made the container.
         ("container.runtime.name", runtime.filter(|runtime| *runtime != "container")),
         ("k8s.namespace.name", namespace),
         ("k8s.pod.name", pod),

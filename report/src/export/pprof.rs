@@ -153,7 +153,7 @@ pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
 
     let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
 
-    // A location per frame, a function per name and file, a mapping per file.
+    // The profile has a location per frame, a function per name and file, and a mapping per file.
     let mut profile = ProtoProfile {
         period_type: sample_type.last().copied(),
         period: as_i64(stacks.mean_weight()),

@@ -32,7 +32,7 @@ use BpfCause::{
     BpfCall, Free, KernelProbe, PerfBufferWakeup, RingBufferWakeup, SystemCall, Tracepoint, UserException, UserProbe,
 };
 
-/// Functions by source file, with the patterns of `kernel::rest`. The first pattern that matches a name counts.
+/// Functions by source file, with patterns as in [`super::kernel::rest`]. If several patterns match a name, the first counts.
 const FUNCTIONS: [(&str, BpfCause); 63] = [
     // kernel/bpf/ringbuf.c
     ("bpf_ringbuf_notify", RingBufferWakeup),

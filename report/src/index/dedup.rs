@@ -1,16 +1,16 @@
-//! Side-band records, each kept once: a stream may repeat its records for days, and the repetitions must not take memory.
+//! Side-band records, each kept once: a recorder may repeat its records for days, and the repetitions must not take memory.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Log of distinct entries, in order. Holds at most twice the distinct entries, plus a constant.
+/// Log of distinct entries, in order. It holds at most twice the number of distinct entries, plus a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
     entries: Vec<T>,
     /// Number of entries at which repetitions are removed.
     compact_at: usize,
-    /// Returns the subject of an undated entry. An undated entry is dropped only if it repeats the previous entry of the same subject; a dated entry
-    /// (`None`) is dropped if an equal entry came before.
+    /// Returns the subject of an entry without a time, such as a program; `None` for an entry with a time. An entry without a time is dropped if it
+    /// equals the previous entry of its subject. An entry with a time is dropped if it equals any earlier entry.
     undated_about: fn(&T) -> Option<u64>,
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn without_a_time_it_is_the_last_word_that_counts() {
-        // An entry is dropped only if it repeats the previous entry of its subject.
+        // Each entry is (time, subject, value). Only a value equal to the previous value of its subject is dropped, so subject 1 keeps 1, 0, 1.
         let told = told([(0, 1, 1), (0, 2, 1), (0, 1, 1), (0, 1, 0), (0, 1, 1), (0, 2, 1)].into_iter());
         let said: Vec<(u64, u32)> = told.iter().map(|event| (event.about, event.what)).collect();
         assert_eq!(said, [(1, 1), (2, 1), (1, 0), (1, 1)]);

@@ -108,7 +108,7 @@ mod tests {
             format!("_RINv{}", "T".repeat(5000)),
             "_Z".to_owned() + &"N".repeat(100_000),
         ];
-        // Each substitution doubles the length.
+        // Each argument contains a substitution twice, so the demangled name may double with each argument.
         let doubling: String = (0..60).map(|at| format!("1aIS{0}_S{0}_E", char::from(b'0' + at % 10))).collect();
         names.push(format!("_Z1fI1aIiiE{doubling}E"));
         let pairs = (0..200).map(|at| format!("St4pairIS{}_S{}_E", at, at)).collect::<String>();

@@ -29,7 +29,7 @@ impl Mapped {
 /// Functions of one file, by address.
 #[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {
-    /// Functions apply only to mappings that start at this address or above.
+    /// Lowest start address of a mapping to which the functions apply.
     lowest_map: u64,
     /// Names by offset in the file.
     functions: Intervals<Arc<[u8]>>,

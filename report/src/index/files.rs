@@ -5,8 +5,8 @@ use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
-/// Longest time from the end of a file to the start of the next file that does not count as a gap: files of one recording follow each other at once.
-/// The first limit is for files with states. The second is for other files: their ends are known only from samples.
+/// Limits on the time from the end of a file to the start of the next file; a longer time is a gap in the recording. The first limit is for files
+/// with the recorder's states. The second is for other files: the times of their first and last samples stand for their start and end.
 const CONTIGUOUS_NS: u64 = 100_000_000;
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 
@@ -56,12 +56,12 @@ impl FileAccounts {
         span.booted_unix_ns = Some(i128::from(session.realtime_ns) - since_boot_ns);
     }
 
-    /// Returns the position of a file that was recorded after another boot than the first file. Files without ids of their boots, or with redacted
-    /// ids, are compared by the wall clock at boot. Files without sessions are compared by the wall clock in their feature sections, and the recording's clock is assumed
-    /// to count from the boot.
+    /// Returns the position of the first file that was recorded after another boot than file 0. Two files are compared by the ids of their boots, or
+    /// if an id is missing or redacted, by the wall clock at boot. Without states of bprec, the boot's time follows from the clocks in the feature
+    /// sections; the recording's clock is then assumed to count from the boot.
     pub(super) fn other_boot(&self, recording: &OpenRecording<'_>) -> Option<usize> {
         let files = recording.files();
-        // Redaction numbers the boots of each file anew: all files have `boot-1`.
+        // Redacted ids cannot be compared: redaction numbers the boots of each file anew, so every file has `boot-1`.
         let is_id = |id: &&String| id.len() == BOOT_ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let id = |file: usize| self.spans.get(file).map(|span| &span.boot_id).filter(is_id);
         let told = |file: usize| self.spans.get(file).and_then(|span| span.booted_unix_ns);
@@ -123,7 +123,7 @@ impl FileAccounts {
             let is_told = spans[0].end_ns.is_some() && spans[1].start_ns.is_some();
             let least_ns = match (is_told, spans[1].is_continued) {
                 (true, true) => CONTIGUOUS_NS,
-                // Another recorder starts its counters again, so any time between the files is a gap.
+                // Two recordings: the second recorder counted nothing before it started, so any time between the files is a gap.
                 (true, false) => 0,
                 (false, _) => CONTIGUOUS_SAMPLES_NS,
             };

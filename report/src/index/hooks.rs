@@ -19,14 +19,14 @@ use std::ops::Range;
 /// Mask of the offset in a page: a mapped function has the same offset in its page as in a page of the file.
 const PAGE_OFFSET: u64 = 0xfff;
 
-/// Information that a kernel function in a call chain gives about the hook.
+/// Information about the hook that a kernel function gives by being in a call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
     /// The function identifies the hook.
     Hook(u32),
-    /// A possible hook; a function further out may identify the hook better.
+    /// The function suggests this hook, but a function further out in the call chain may identify another.
     Perhaps(Way, u32),
-    /// A tracepoint's hooks, by the way in which programs are attached.
+    /// The function identifies a tracepoint. The hook depends on the way in which the programs are attached to the tracepoint.
     Tracepoint { raw: u32, perf: u32 },
 }
 
@@ -42,7 +42,7 @@ enum Way {
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     runners: Runners,
-    /// Leads by number of a kernel function.
+    /// Information about the hook, by number of the kernel function that gives it.
     leads: FxHashMap<u32, Lead>,
     /// Hooks of kprobes by number of the probed kernel function.
     probed: FxHashMap<u32, u32>,
@@ -51,12 +51,12 @@ pub(crate) struct Hooks {
     uprobed: FxHashMap<u64, u32>,
     /// Hooks by number of an image.
     images: Vec<u32>,
-    /// Hooks of all user probes, of all kernel probes, and of all tracepoints of system calls.
+    /// Hooks for call chains that do not show which user probe, kernel probe or system call tracepoint was hit.
     any: AnyHooks,
 }
 
-/// Hooks that stand for all hooks of a kind, with the programs of all these hooks. For code between a hook and its programs that does not identify
-/// the hook.
+/// One hook per kind of probe, with the programs of all hooks of this kind. It is charged with code between a hook and its programs if the code does
+/// not show which hook was hit.
 #[derive(Debug, Default)]
 struct AnyHooks {
     user_probe: u32,
@@ -92,7 +92,8 @@ impl Hooks {
         self.told(functions).map_or_else(|perhaps| perhaps, Some)
     }
 
-    /// Returns the hook that a function of the call chain identifies; otherwise, as an error, a possible hook.
+    /// Returns the hook that a function of the call chain identifies. If no function identifies a hook, the error has the hook that a function
+    /// suggests, if any.
     fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
@@ -114,8 +115,8 @@ impl Hooks {
         Err(last.map(|(_, hook)| hook))
     }
 
-    /// Narrows the hook of all uprobes to the uprobes at the offset of `user_ip` in its page; `None` if no program's uprobe is there. Returns `hook`
-    /// unchanged if it is another hook or if `user_ip` is unknown.
+    /// Narrows the hook of all uprobes by the task's address in user space, `user_ip`, to the uprobes with the same offset in their page. Returns
+    /// `None` if no program is on such a uprobe, and returns `hook` unchanged if it is another hook or `user_ip` is unknown.
     pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
         match user_ip.filter(|_| self.uprobe == Some(hook)) {
             Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
@@ -128,8 +129,8 @@ impl Hooks {
         self.images.get(image as usize).copied()
     }
 
-    /// Returns the hook of the trace event that a call chain identifies. `None` if no program was attached to the hook at the time: the kernel also
-    /// makes events for perf alone.
+    /// Returns the hook of the trace event that a call chain identifies. Returns `None` if no program was attached to the hook at the time: the
+    /// kernel also makes trace events only for perf.
     pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
@@ -139,8 +140,8 @@ impl Hooks {
         self.runners.has_any(self.any.user_probe, time_ns)
     }
 
-    /// Returns the hook that a cause leads to, if a program was attached to the hook at the time. `functions` are those of the call chain, innermost
-    /// first; `user_ip` is the address in user space at which the task entered the kernel.
+    /// Returns the hook that made a kernel function do the work `cause`, if a program was attached to the hook at the time. `functions` are those of
+    /// the call chain, innermost first; `user_ip` is the address in user space at which the task entered the kernel.
     pub(crate) fn of_cause(
         &self,
         cause: BpfCause,
@@ -189,7 +190,7 @@ struct Builder<'a> {
     /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
     strangers: Vec<u32>,
     multi: MultiPrograms<'a>,
-    /// Sets of strangers by their definition.
+    /// Numbers of the sets of strangers that were made, by definition.
     sets: FxHashMap<Strangers, u32>,
     /// Hooks by candidates.
     candidates: FxHashMap<Candidates, u32>,
@@ -201,19 +202,19 @@ struct Builder<'a> {
 /// Definition of a set of strangers: programs with unknown attach points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Strangers {
-    /// Strangers of these types or of unknown type, without programs that count other programs.
+    /// Strangers of these types or of unknown type, except programs with which the recorder counts other programs.
     OfTypes(&'static [ProgType]),
-    /// Strangers of unknown type, and programs of `tracing_multi` links that may be on a function. With `with_counting`, programs that count other
-    /// programs are included.
+    /// Strangers of unknown type, and the programs of `tracing_multi` links in `multi`. With `with_counting`, also programs with which the recorder
+    /// counts other programs.
     Unidentified { with_counting: bool, multi: Multi },
 }
 
 /// Programs of `tracing_multi` links (Linux 7.3) that may be on a trampoline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Multi {
-    /// No program: the trampoline is of a BPF program's function, and these links only attach to kernel functions.
+    /// No program: the trampoline belongs to a function of a BPF program, and `tracing_multi` links attach only to kernel functions.
     None,
-    /// Programs of links with more functions than the recording lists.
+    /// Programs of links that attach to more functions than the recording lists, as the trampoline's function may be one of the others.
     Unlisted,
     /// All programs of these links, because the trampoline's function is unknown.
     All,
@@ -269,7 +270,8 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// Returns true for a program without an info that the recorder loaded: it counts another program and is on no other hook.
+    /// Returns true if the recorder loaded the program to count another program. Such a program has no info, and is on no hook but that of the other
+    /// program.
     fn counts_others(&self, program: u32) -> bool {
         self.states.is_loaded_by_recorder(&self.programs[program as usize])
     }
@@ -386,7 +388,8 @@ impl<'a> Builder<'a> {
                 by_event.entry((way, name)).or_default().push(number);
             }
         }
-        // Events of a class share the functions of the class. An event with functions of its own name does not use them.
+        // Tracepoints of one event class share the class's functions, which do not show the tracepoint. A tracepoint that has functions of its own
+        // name does not use them.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {
@@ -443,8 +446,8 @@ impl<'a> Builder<'a> {
         let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
         // The kernel makes a new trampoline whenever a program is attached or detached. All trampolines of one target have the same hook.
         let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
-        // A trampoline's name has the BTF id of the function, but the targets of `tracing_multi` links are function names. A program that is attached
-        // to this function alone relates the id to the name.
+        // A trampoline's name has the BTF id of the traced function, but the targets of `tracing_multi` links are function names. A program attached
+        // to this function alone (`fentry`, not `fentry_multi`) has both the id and the name.
         let function_of = |program: &u32| {
             let attachments = self.states.attachments_of(self.programs[*program as usize].id).iter();
             let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
@@ -479,14 +482,14 @@ impl<'a> Builder<'a> {
 struct Tracepoints<'a> {
     /// Hooks by name.
     hooks: FxHashMap<(Way, &'a str), u32>,
-    /// Hooks of events that share the functions of a class: raw tracepoints, then perf events.
+    /// Hooks with the programs of all tracepoints that use the functions of their class: as raw tracepoints, then as perf events.
     of_classes: [u32; 2],
-    /// Hooks without a known program.
+    /// Hooks without an attached program: for raw tracepoints, then for perf events.
     nobody: [u32; 2],
 }
 
 impl Tracepoints<'_> {
-    /// Returns the lead of a function that runs the programs of a tracepoint or of a class of tracepoints.
+    /// Returns the information that a function gives about the hook if it runs the programs of tracepoint `name`, or of the event class `name`.
     fn of_class(&self, way: Way, name: &str) -> Lead {
         let of_name = self.hooks.get(&(way, name)).copied();
         of_name.map_or(Lead::Perhaps(way, self.of_classes[usize::from(way == Way::Event)]), Lead::Hook)

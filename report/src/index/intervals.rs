@@ -1,4 +1,4 @@
-//! Interval search for names that hold for a whole recording.
+//! Search of the interval that contains an address, for names that hold for a whole recording.
 
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ mod tests {
             (0x1000, Some(("wide", 0))),
             (0x10ff, Some(("wide", 0xff))),
             (0x11ff, Some(("within", 0xff))),
-            // After the end of the inner range, the wide range that contains it is not found.
+            // The wide range also contains this address, but the search looks only at the range with the highest start, which has ended.
             (0x1200, None),
             (0x301f, Some(("same start", 0x1f))),
             (u64::MAX - 1, Some(("end", 0))),

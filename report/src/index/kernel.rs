@@ -34,9 +34,9 @@ impl Role {
 /// Programs that a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dispatch {
-    /// Unknown: no hook, or a hook that a function further out identifies.
+    /// Unknown. The function is no hook, or only a function further out in the call chain identifies the hook.
     NotSaid,
-    /// Attachments of a kind.
+    /// Programs of these types that are attached in these ways.
     Programs(Candidates),
     /// Programs on a kernel probe; the probed function is further out in the call chain.
     Probe(Candidates),
@@ -58,7 +58,8 @@ pub(crate) enum Dispatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Candidates {
     pub(crate) types: &'static [ProgType],
-    /// Attachments as `kind` or `kind:target`. Kind and target are each a whole name, or a prefix before `*`. Empty for any kind except tail calls.
+    /// Ways in which the programs are attached, as `kind` or `kind:target`. Kind and target are each a whole name, or a prefix before `*`. An empty
+    /// list stands for all kinds except tail calls.
     pub(crate) attached_as: &'static [&'static str],
 }
 
@@ -228,7 +229,8 @@ const FUNCTIONS: [Pattern; 81] = [
     ("io_int_handler*", Interrupt, NOT_SAID),
 ];
 
-/// Returns the role of a function, the programs that it runs, and the rest of its name after the pattern. `name` is without the compiler's suffixes.
+/// Returns the role of a function, the programs that it runs, and the rest of its name, which `*` or `#` in the pattern stands for. `name` is without
+/// the compiler's suffixes.
 pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
     let mut fitting = FUNCTIONS.iter().filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
     fitting.next().unwrap_or((Plain, NOT_SAID, ""))

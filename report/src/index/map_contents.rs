@@ -5,10 +5,10 @@ use bprec_format::bprec::state::{ContentsEnd, MapContents};
 /// Contents of a map, joined.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// The first part, with the bytes of all parts.
+    /// Description of the map from the first part, with the bytes of all parts.
     pub(crate) whole: MapContents,
     end: Option<ContentsEnd>,
-    /// True if a part is missing: the parts after it are left out.
+    /// True if a part is missing. The parts after the missing one are not used.
     has_gap: bool,
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct Index {
     pub(crate) user: UserMaps,
     pub(crate) hooks: Hooks,
     pub(crate) tail_calls: TailCalls,
-    /// Slice and offset of each record with a snapshot of counters.
+    /// Position of each record that has a snapshot of counters: slice number and offset.
     pub(crate) snapshots: Vec<(u32, u64)>,
     /// Runs of programs.
     pub(crate) runs: RunSeries,
@@ -85,7 +85,7 @@ pub(crate) struct Index {
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     pub(crate) traces: Traces,
-    /// Index of the first file that is of another boot than file 0.
+    /// Index of the first file that was recorded after another boot than file 0.
     pub(crate) other_boot: Option<usize>,
     /// Gaps from the end of a file to the start of the next file, ns.
     pub(crate) gaps: Vec<(u64, u64)>,
@@ -134,10 +134,11 @@ impl Index {
         }
     }
 
-    /// Returns true if an event's samples have the kernel's call chains.
+    /// Returns true if an event's samples have call chains of the kernel.
     pub(crate) fn has_chains(&self, recording: &OpenRecording<'_>, event: usize) -> bool {
         let attr = &recording.event(event).attr;
-        // The attr of the sampling program's event has no call chains: the recorder's state lists the parts of the samples.
+        // Samples of bprec's sampling program: the attr of their event does not show call chains, but the recorder's state lists the fields of the
+        // samples.
         match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -207,7 +208,7 @@ struct Walk<'r, 'a> {
     recording: &'r OpenRecording<'a>,
     /// Position of the current file.
     file: usize,
-    /// Time of undated records of the current file, ns: after the end of the files before it.
+    /// Time given to records without a time in the current file, ns: just after the end of the files before it.
     listed_at_ns: u64,
     files: FileAccounts,
     /// Number of the current slice.
@@ -258,7 +259,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let recording = self.recording;
         let (has_state, needs_tasks, needs_user_code) = (self.has_state, self.wanted.tasks, self.wanted.user_code);
         let is_wanted = |kind, record: &[u8]| match kind {
-            // Samples are side band only if they carry a state. The id shows that most samples carry none.
+            // A sample is side band only if it carries a state of the recorder. The event id rules this out for most samples.
             RecordType::SAMPLE => has_state && recording.may_hold_state(record),
             RecordType::KSYMBOL
             | RecordType::BPF_EVENT
@@ -291,7 +292,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         self.index.problem(self.recording.problem_of(self.file, problem));
     }
 
-    /// Continues with the next file. Undated records at its start hold from the end of the files before.
+    /// Continues with the next file. Records without a time at its start describe the system from the end of the files before.
     fn follow(&mut self, file: usize) {
         if file > self.file {
             self.files.end_file(&mut self.index.states, &mut self.index.aggregations);
@@ -334,7 +335,8 @@ impl<'r, 'a> Walk<'r, 'a> {
                 name: symbol.name.to_vec(),
             }),
             Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
-            // A COMM or FORK record of thread 0 is about a task of another pid namespace: the idle task neither changes its name nor forks.
+            // The idle task (thread 0) neither changes its name nor forks. A COMM or FORK record of thread 0 is therefore about a task of another pid
+            // namespace.
             Payload::Comm(comm) if comm.tid == 0 && !is_listed => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
@@ -413,7 +415,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Session(session) => {
                 states.boot_times.begin(&session);
                 self.files.begin_session(self.file, &session);
-                // The session of the first file holds for the recording.
+                // The session of a recording is that of its first file.
                 if self.file == 0 || states.session.is_none() {
                     states.session = Some(session);
                 }
@@ -457,7 +459,7 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn aggregation(&mut self, aggregation: state::Aggregation) {
         let Some(event) = self.recording.events.index_of_id(aggregation.event_id) else { return };
-        // The totals are of no use without the weight field: the number of samples in a record is then unknown.
+        // A sample record of such an event stands for several samples, and its weight gives their number. Without weights, the totals are of no use.
         if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
             let last = self.index.aggregations.entry(event).or_insert(aggregation);
             if last.time_ns <= aggregation.time_ns {
@@ -470,7 +472,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let files = std::mem::take(&mut self.files);
         self.index.other_boot = files.other_boot(self.recording);
         let gaps = files.finish(self.recording, &mut self.index.states, &mut self.index.aggregations);
-        // The last reading of a file that was cut off is missing.
+        // A file that was cut off lacks the recorder's last reading, and so the misses of probes.
         if self.recording.cut_off().is_some_and(CutOff::is_unfinished) {
             self.index.states.probe_misses.clear();
         }
@@ -491,7 +493,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
         let mut kernel = KernelSymbols::new(self.symbols.into_vec());
-        // Kernel functions that handle tracepoints or user probes run no program if no program is attached there.
+        // Functions that handle tracepoints or user probes are no hooks if no program is attached to a tracepoint or user probe.
         if !index.states.attachments.iter().any(hooks::is_tracepoint) {
             kernel.ignore(Role::Event);
         }

@@ -35,7 +35,7 @@ pub(crate) struct Owners {
     pub(crate) list: Vec<BpfOwner>,
     /// Number of the owner of each program.
     of_program: Vec<u32>,
-    /// Owners of each process as (start in ns, owner), ascending; only for processes that ever have an owner.
+    /// Owners of each process as (time in ns from which the owner holds, owner), ascending. Has only processes that belong to an owner at some time.
     of_process: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
     /// Owner of each workload.
     of_workload: FxHashMap<u32, u32>,
@@ -47,7 +47,7 @@ enum Holder {
     Workload(Workload),
     Process(u32, String),
     PinDirectory(String),
-    /// A recorder other than that of the file, for a program with which it measures.
+    /// A recorder of another recording, which measures with the program.
     OtherRecorder,
     /// The program is held by its attachments alone.
     Attachments,
@@ -150,8 +150,8 @@ impl Owners {
         Owners { list, of_program, of_process, of_workload }
     }
 
-    /// Makes one owner, [`REMOVED`], of some owners and of some programs of others, and another owner of all other programs. Only the tasks of the
-    /// removed owners have an owner then.
+    /// Returns two owners for a prediction without some programs: [`REMOVED`] has the programs to remove, the other owner has all other programs.
+    /// `owners` selects the owners to remove with all their programs and tasks, `programs` selects further programs. No other task has an owner.
     pub(crate) fn without(&self, programs: impl Fn(u32) -> bool, owners: impl Fn(u32) -> bool) -> Owners {
         let numbered = self.of_program.iter().zip(0..);
         let is_removed = |(owner, program): (&u32, u32)| programs(program) || owners(*owner);
@@ -202,7 +202,7 @@ fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
 fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &mut BTreeMap<u32, usize>) -> usize {
     let states = &index.states;
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {
-        // The recorder's own programs, which count others, have no state.
+        // The recording has no state of the programs with which its recorder counts other programs.
         let recorder = states.recorder_pid().filter(|_| states.is_loaded_by_recorder(program));
         let holder = match recorder {
             Some(pid) => Holder::Process(pid, "bprec".to_owned()),
@@ -218,7 +218,7 @@ fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &m
     let mut first = None;
     for owner in &state.owners {
         let number = sets.number(Holder::of_owner(owner));
-        // A process that has changed its name is a different holder under each name: all belong to one set.
+        // A process that changed its name is a separate holder under each name. These holders belong together.
         if let Some(before) = pids.insert(owner.pid, number) {
             sets.unite(before, number);
         }
@@ -264,7 +264,7 @@ fn processes(
     let forks = &index.tasks.forks;
     let listed_until = forks.first().map_or(0, |fork| fork.time_ns);
     let listed = forks.partition_point(|fork| fork.time_ns <= listed_until);
-    // Forks up to this time are the list of processes that already ran. It is not sorted by age: a child may come before its parent.
+    // The forks up to this time list the processes that already ran at the start. The list is not sorted by age: a child may come before its parent.
     let parents: FxHashMap<u32, u32> = forks[..listed].iter().map(|fork| (fork.pid, fork.parent_pid)).collect();
     for pid in parents.keys().filter(|pid| !holders.contains_key(pid)) {
         let ancestors = std::iter::successors(parents.get(pid), |pid| parents.get(pid)).take(MAX_ANCESTORS);
@@ -280,7 +280,7 @@ fn processes(
     }
     for fork in forks[listed..].iter().filter(|fork| !holders.contains_key(&fork.pid)) {
         let owner = inherited(&owners, fork.parent_pid, fork.time_ns);
-        // A new process without an owner also gets an entry if an earlier process with its id had an owner: the id no longer belongs to that owner.
+        // A new process without an owner gets an entry only if an earlier process with the same id had an owner. The entry ends that ownership.
         if owner.is_some() || owners.contains_key(&fork.pid) {
             owners.entry(fork.pid).or_default().push((fork.time_ns, owner));
         }

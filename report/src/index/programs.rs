@@ -79,7 +79,7 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) jited_bytes: Option<u32>,
 }
 
-/// A program with nothing but a BPF_EVENT: no info, no code, no attach point.
+/// Program known only from its BPF_EVENT: the recording has no info, no code and no attach point of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announced {
     pub(crate) id: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Announced {
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) list: Vec<IndexedProgram>,
-    /// Programs that are not in `list`: nothing can be charged to them.
+    /// Programs that are known only from a BPF_EVENT. They are not in `list`, as nothing can be charged to them.
     pub(crate) announced: Vec<Announced>,
     /// Number of a program by id and load time.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
@@ -119,21 +119,21 @@ struct SideBandWalk {
     symbols: Vec<CodeSymbol>,
     images: Vec<(CodeSymbol, Image)>,
     known: Vec<IndexedProgram>,
-    /// Latest program with an id.
+    /// Number of the latest program with each id.
     by_id: FxHashMap<u32, u32>,
-    /// Currently loaded symbols by address.
+    /// Number of the loaded symbol at each address, at the current point of the walk.
     here: FxHashMap<u64, u32>,
     images_here: FxHashMap<u64, u32>,
-    /// Symbols for which no BPF_EVENT has come yet, by CPU and thread, and by `false` (loaded) or `true` (unloaded).
+    /// Symbols that wait for the BPF_EVENT of their program, by CPU and thread. The flag is false for loaded symbols and true for unloaded symbols.
     pending: FxHashMap<((u32, u32), bool), Vec<u32>>,
-    /// Entries of the interpreter, which programs without machine code give as their address.
+    /// Addresses of the interpreter's entry functions: KSYMBOL gives them as the address of a program without machine code.
     interpreters: Vec<u64>,
     /// Code of kprobes and ftrace, which belongs to no program.
     out_of_line: Vec<Range>,
-    /// Names of symbols that were announced a second time at the same address, by number of the first symbol. `bind` decides if the second symbol is
-    /// of another program.
+    /// Names of symbols that were announced again at the address of a loaded symbol, by number of the loaded symbol. The program's BPF_EVENT shows
+    /// whether both are the same symbol (`bind`).
     again: FxHashMap<u32, Vec<u8>>,
-    /// By CPU and thread: true if a symbol for the next BPF_EVENT has no machine code.
+    /// True if a symbol of the next BPF_EVENT has no machine code, by CPU and thread.
     interpreted: FxHashMap<(u32, u32), bool>,
 }
 
@@ -209,8 +209,9 @@ impl SideBandWalk {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Either the earlier symbol again, listed at the start of a file and also announced by the kernel. Or a symbol of another program at the
-            // same address: the record of the first program's unload was lost. `bind` decides at the BPF_EVENT.
+            // Two cases look alike here. The symbol may be the loaded one, which the list at the start of a file and the kernel both announce. Or it
+            // belongs to another program at the same address, and the record of the first program's unload was lost. `bind` decides when the
+            // BPF_EVENT comes.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
                     && (is_listed || self.symbols[*before as usize].from_ns == 0) =>
@@ -236,7 +237,7 @@ impl SideBandWalk {
                 self.symbols[index as usize].to_ns = symbol.from_ns;
                 index
             }
-            // Loaded before the recording, and not listed.
+            // The symbol was loaded before the recording, but the list at the recording's start lacks it.
             None => {
                 self.symbols.push(CodeSymbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol });
                 self.symbols.len() as u32 - 1
@@ -262,7 +263,7 @@ impl SideBandWalk {
         let known = &mut self.known[program as usize];
         known.interpreted |= interpreted && symbols.is_empty();
         known.loader_pid = known.loader_pid.or(loader_pid);
-        // An undated event announces a program loaded before the recording.
+        // A BPF_EVENT without a time lists a program that was loaded before the recording.
         known.loaded_ns.get_or_insert(if is_listed { 0 } else { time_ns });
         self.bind(symbols, program, time_ns);
     }
@@ -285,8 +286,8 @@ impl SideBandWalk {
         program
     }
 
-    /// Assigns symbols to a program; `came_ns` is their load time, 0 if unknown. If a symbol already belongs to another program, the record of that
-    /// program's unload was lost: its symbol ends, and a new one begins.
+    /// Assigns symbols to a program; `came_ns` is their load time, 0 if unknown. A symbol that already belongs to another program is split at
+    /// `came_ns`: the record of the other program's unload was lost.
     fn bind(&mut self, symbols: Vec<u32>, program: u32, came_ns: u64) {
         for index in symbols {
             let again = self.again.remove(&index);
@@ -318,7 +319,8 @@ impl SideBandWalk {
         let owners = self.match_infos(infos);
         let mut ranges = Vec::new();
         let mut symbol_functions: Vec<Option<(u32, u32)>> = vec![None; self.symbols.len()];
-        // Addresses are reused: a function only matches symbols of its own program and symbols without a program.
+        // Several programs may have had the same address at different times. A function therefore matches only symbols of its own program, and
+        // symbols without a program.
         let mut of_program: Vec<(u64, u32, u32)> = Vec::with_capacity(self.symbols.len());
         let mut of_none: FxHashMap<(u64, u64), Vec<u32>> = FxHashMap::default();
         for (index, symbol) in (0..).zip(&self.symbols) {
@@ -383,7 +385,7 @@ impl SideBandWalk {
         programs
     }
 
-    /// Moves programs with nothing but a BPF_EVENT out of the list: there may be many, and a full program takes far more memory.
+    /// Moves programs that are known only from a BPF_EVENT out of the list. There may be many, and an entry of the list takes far more memory.
     fn set_announced_apart(&mut self, ranges: &mut [Range], states: &States) -> Vec<Announced> {
         let mut announced = Vec::new();
         let mut numbers = Vec::with_capacity(self.known.len());
@@ -426,7 +428,7 @@ impl SideBandWalk {
         renumber(ranges, &numbers);
     }
 
-    /// Returns the program of each info: a program with the same id that has no info yet, preferably with the same code.
+    /// Returns, for each info, its program: one with the info's id and without an earlier info, preferably one with the same code address.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
         // Matched entries leave the queues at the front, so each entry is visited once, however often an id or an address repeats.
         let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
@@ -517,7 +519,7 @@ impl SideBandWalk {
                         }
                     }
                     let at = *places.entry((program, symbol.addr)).or_insert_with(|| {
-                        // Most programs have one function.
+                        // Reserves space for exactly one function, as most programs have one.
                         known.reserve_exact(usize::from(known.is_empty()));
                         known.push(ProgramFunction { name, addr: Some(symbol.addr) });
                         known.len() as u32 - 1

@@ -29,14 +29,14 @@ pub(crate) struct HookGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     hooks: Vec<Hook>,
-    /// For each set of strangers (programs with unknown attach points), by time: the number of loaded strangers, and the first of them.
+    /// Strangers are programs with unknown attach points. For each set of them, by time: the number of loaded strangers, and the first of these.
     strangers: Vec<Timeline<(u32, Option<u32>)>>,
     /// Distinct groups.
     groups: Vec<HookGroup>,
     numbers: FxHashMap<HookGroup, u32>,
-    /// Number of programs in all groups.
+    /// Sum of the numbers of programs of all groups.
     members: usize,
-    /// Number of programs examined at all changes of all hooks.
+    /// Sum of the numbers of attached programs over all changes of all hooks.
     looked_at: usize,
     /// True if hooks had more programs than the limits allow.
     is_incomplete: bool,
@@ -54,16 +54,17 @@ struct Hook {
 enum OnHook {
     Nothing,
     Group(u32),
-    /// More programs than groups can hold.
+    /// The programs are unknown, because a limit on groups was exceeded.
     TooMany,
 }
 
 /// Values with the times from which they hold, ns, ascending.
 type Timeline<T> = Vec<(u64, T)>;
 
-/// Limit on the programs in all groups, for memory; beyond it, the programs of further hooks are unknown. Real recordings have a few thousand.
+/// Limit on the memory for groups: on the sum of their programs. Beyond it, the programs of further hooks are unknown. The sum is a few thousand in
+/// real recordings.
 const MAX_MEMBERS: usize = 1 << 20;
-/// Limit on the programs examined at all changes of all hooks, for time.
+/// Limit on the time to build groups: on the sum of attached programs over all changes of all hooks.
 const MAX_LOOKED_AT: usize = 1 << 27;
 
 impl Runners {
@@ -115,13 +116,13 @@ impl Runners {
         let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
         let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
         match (at(&hook.attached, time_ns).unwrap_or(OnHook::Nothing), strangers.unwrap_or_default()) {
-            // The call chain shows that the hook ran a program. No program is known to be attached and only one stranger is loaded, so this stranger
-            // ran.
+            // The hook ran a program, as the call chain shows, and no program is known to be attached. If a single stranger is loaded, it is the
+            // program that ran.
             (OnHook::Nothing, (1, Some(stranger))) => Runner::One(stranger),
             (OnHook::Group(number), (strangers, _)) => match &self.groups[number as usize] {
                 HookGroup { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
-                // Run counts of strangers are unknown. So the cost of a hook can be shared with strangers only if the hook runs all its programs each
-                // time.
+                // The cost of a hook is split by run counts, but the counts of strangers on this hook are unknown. Equal counts are certain only if
+                // the hook runs all its programs whenever it is reached.
                 HookGroup { run_together: false, .. } if strangers > 0 => Runner::Unknown,
                 HookGroup { .. } => Runner::Several { group: number, strangers },
             },

@@ -32,11 +32,12 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Least part of the time with statistics on that counts as always on. With less, statistics are on in windows.
+/// Part of the time with statistics on, from which they count as always on. With a smaller part, they are on in windows.
 const ALWAYS: f64 = 0.98;
 /// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
-/// Limits on moments and on points of all programs. Beyond them, every other moment is dropped, and its neighbours bound one interval.
+/// Limits on moments and on points (counts of a program at a moment) of all programs. Beyond a limit, every other moment is dropped, so that two
+/// intervals become one.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
 /// Number of moments up to which none is dropped, for any number of points.
@@ -54,11 +55,11 @@ pub(crate) struct RunSeries {
     /// Total times, ns, for which statistics were on until the last reading: for the recorder, and for other tools.
     told: Option<(u64, u64)>,
     windows: Vec<StatsWindow>,
-    /// Moments that cut the time into intervals.
+    /// Moments that cut the recording into intervals. Each window is in one interval.
     cuts: Vec<u64>,
-    /// Median length of the windows beside gaps, ns.
+    /// Median time with statistics on in the windows beside gaps, ns.
     usual_ns: f64,
-    /// Slowdown of programs by counting, if known.
+    /// Slowdown of programs while their runs are counted, if known.
     slowing: FxHashMap<ProgramKey, Slowing>,
 }
 
@@ -68,7 +69,7 @@ struct Moment {
     time_ns: u64,
     /// Time for which statistics had been on since the first moment, ns.
     on_ns: u64,
-    /// Number of programs read. Most readings have all programs, but a program that is unloaded is read alone.
+    /// Number of programs read. Most readings have all programs, but the reading at a program's unload has only this program.
     read: usize,
 }
 
@@ -86,7 +87,8 @@ struct StatsWindow {
 /// Counts of a program.
 #[derive(Debug, Default)]
 struct ProgramSeries {
-    /// Start of the series before its first reading: the program's load, with counts of zero, or the moment it was found.
+    /// Start of the series before the first reading: the program's load, where all counts are zero, or the moment at which the recorder found the
+    /// program.
     began: Option<Began>,
     /// First and last moment at which the program was read.
     first: u32,
@@ -143,7 +145,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Rounds the runs of successive stretches to whole runs, which add up to the rounded sum.
+    /// Rounds the runs of successive stretches to whole runs, so that their sum equals the rounded sum of the exact runs.
     pub(crate) fn counts(steps: &[Stretch]) -> Vec<u64> {
         let (mut sum, mut counted) = (0.0, 0);
         let counts = steps.iter().map(|step| {
@@ -166,7 +168,8 @@ impl Stretch {
 }
 
 impl RunSeries {
-    /// Adds a reading, or a part of a reading. A reading with an earlier time than the reading before has the first counts of newly found programs.
+    /// Adds a reading, or a part of one. A reading that is dated before the previous reading has the first counts of programs that the recorder has
+    /// just found.
     pub(crate) fn add(&mut self, stats: &RunStats) {
         let last = self.moments.last().copied();
         if last.is_some_and(|last| stats.time_ns < last.time_ns) {
@@ -183,7 +186,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // If one of two readings lacks the time with statistics on, statistics count as on between the two.
+            // If one of two readings does not say how long statistics had been on, they count as always on between the two readings.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
@@ -214,7 +217,7 @@ impl RunSeries {
             for point in &mut program.points {
                 (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
             }
-            // The last of several points at one moment has the final counts of this moment.
+            // After the drop, several points may share a moment. The last of them has the counts at this moment.
             program.points.reverse();
             program.points.dedup_by_key(|point| point.moment);
             program.points.reverse();
@@ -223,8 +226,8 @@ impl RunSeries {
         }
     }
 
-    /// Adds the load time of a program: its counts start at zero. A program that was loaded during a reading may be in this reading; its load time
-    /// is then set before the reading.
+    /// Adds the load time of a program: its counts start at zero. A reading takes a while, so it may have a program that was loaded after the time of
+    /// the reading. The load time is then set to just before this time.
     pub(crate) fn loaded(&mut self, key: ProgramKey, loaded_ns: u64) {
         if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
             let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));
@@ -289,7 +292,7 @@ impl RunSeries {
         }
     }
 
-    /// Returns about `most` moments that cut the time, at the ends of windows, so that each interval has its own windows.
+    /// Returns about `most` moments that cut the time into intervals. Each is the end of a window, so that no window belongs to two intervals.
     pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
         let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };
         let all = usual(self.moments.iter().map(|moment| moment.read).collect());
@@ -303,14 +306,15 @@ impl RunSeries {
         cuts
     }
 
-    /// Returns the runs of a program between two times, as far as its counts reach.
+    /// Returns the runs of a program between two times. Times before its first count or after its last count are left out.
     pub(crate) fn between(&self, key: ProgramKey, from_ns: u64, to_ns: u64) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let (began_ns, ended_ns) = self.life(program);
         self.over(key, program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
     }
 
-    /// Returns the runs of a program in the selected time: in each part from the first reading, or from the load, to the last reading.
+    /// Returns the runs of a program in the selected time. In each part of this time, they are counted from the first reading, or from the program's
+    /// load, to the last reading.
     pub(crate) fn within(&self, key: ProgramKey, selected: &Selected) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         self.over(key, program, &self.readings_in(program, selected))
@@ -320,7 +324,7 @@ impl RunSeries {
     pub(crate) fn steps(&self, key: ProgramKey, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let ranges = self.readings_in(program, selected);
-        // If the whole is unknown, so are its parts.
+        // If the runs of the whole time are unknown, the runs of its parts are unknown too.
         self.over(key, program, &ranges).map(|_| {
             let mut steps = Vec::new();
             for (from_ns, to_ns) in ranges {
@@ -378,7 +382,7 @@ impl RunSeries {
         Known::Value(self.beside_windows(key, stretch))
     }
 
-    /// Scales the uncounted part of a stretch by the slowdown of its program.
+    /// Scales the runs of a stretch outside windows by the program's slowdown, as programs run faster while they are not counted.
     fn beside_windows(&self, key: ProgramKey, stretch: Stretch) -> Stretch {
         let Some(Slowing { factor, margin }) = self.slowing.get(&key).copied() else { return stretch };
         let scaled = |all: f64, counted: f64| counted + (all - counted).max(0.0) * factor;
@@ -435,7 +439,7 @@ impl RunSeries {
         (stands.iter().filter(|stands| **stands > 0.0).count(), stretch)
     }
 
-    /// Returns the windows in and beside a time, with a program's runs in each.
+    /// Returns the windows in a time and two on each side of it, with a program's runs in each window.
     fn strata(&self, program: &ProgramSeries, from_ns: u64, to_ns: u64) -> Vec<WindowStratum> {
         let own = self.windows.partition_point(|it| it.until <= program.first)
             ..self.windows.partition_point(|it| it.until <= program.last);
@@ -443,7 +447,7 @@ impl RunSeries {
         let behind = self.windows.partition_point(|it| it.from_ns < to_ns) + 2;
         let came = program.began.filter(|_| before <= own.start).and_then(|began| {
             let (first, seen) = (self.moments[program.first as usize], program.points.first()?);
-            // Before the first moment, statistics count as on.
+            // Statistics count as on from a program's load to the first moment.
             let lead_ns = self.moments[0].time_ns.saturating_sub(began.time_ns);
             let from = Moment { time_ns: began.time_ns, on_ns: self.on_at(began.time_ns), read: 0 };
             let window = window(from, Moment { on_ns: first.on_ns + lead_ns, ..first }, program.first)?;
@@ -492,8 +496,8 @@ impl RunSeries {
     }
 }
 
-/// Returns the number of programs in a usual reading: the square-weighted median. Neither many readings of single programs nor one reading of very
-/// many programs change this number.
+/// Returns the number of programs in a usual reading: the median, with each reading weighted by the square of its programs. Neither many readings of
+/// single programs nor one reading of very many programs change this number much.
 fn usual(mut read: Vec<usize>) -> usize {
     read.sort_unstable();
     let square = |read: usize| (read as u64).pow(2);
@@ -506,8 +510,8 @@ fn usual(mut read: Vec<usize>) -> usize {
     up_to.next().copied().unwrap_or(0)
 }
 
-/// Returns the time for which statistics were on between two moments `passed_ns` apart. Time for other tools alone counts only if they had statistics
-/// on all of the time.
+/// Returns the time for which statistics were on between two moments `passed_ns` apart. If only other tools had statistics on, the result is 0 unless
+/// they were on for nearly all of the time ([`ALWAYS`]).
 fn on_between(from: (u64, u64), to: (u64, u64), passed_ns: u64) -> u64 {
     let (ours_ns, others_ns) = (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1));
     let on_ns = ours_ns.saturating_add(others_ns).min(passed_ns);
@@ -542,7 +546,8 @@ impl ProgramSeries {
                 return;
             }
         }
-        // Growth while the recorder has statistics off was counted for other tools, and is not used.
+        // Between two readings with statistics off, counts can still grow: another tool had statistics on for an unknown time. This growth is not
+        // used.
         let grown = if is_on { (told.0 - self.told.0, told.1 - self.told.1) } else { (0, 0) };
         let since = self.last;
         (self.last, self.told) = (moment, told);

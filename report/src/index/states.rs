@@ -80,8 +80,9 @@ impl States {
         self.session.as_ref()?.recorder_pid
     }
 
-    /// Returns true for a program with which a recorder measures: one that the recorder of this file loaded or holds, or, of another recorder, one
-    /// with the name of such a program that no process holds.
+    /// Returns true for a program with which a recorder measures. The recorder of this file loaded such a program to count another one. Or the
+    /// program has the name of a recorder's program, and the recorder of this file or no process holds it. The name is enough if the pid of the
+    /// recorder is unknown.
     pub(crate) fn is_of_recorder(&self, program: &IndexedProgram) -> bool {
         let recorder = self.recorder_pid();
         let state = program.key().and_then(|key| self.programs.get(&key));

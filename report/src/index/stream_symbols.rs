@@ -22,7 +22,8 @@ const ANNOUNCED_MAX: usize = 1 << 17;
 /// Names from feature sections and states, which hold for all of the recording.
 #[derive(Debug, Default)]
 pub(crate) struct SectionSymbols {
-    /// BPF functions from `bpf_prog_info`, which has addresses without times; `None` if several programs had an address at different times.
+    /// BPF functions from `bpf_prog_info`, which gives addresses without times. `None` for addresses at which several programs had functions at
+    /// different times.
     programs: Intervals<Option<Arc<[u8]>>>,
     kernel: KernelSymbols,
     files: Files,
@@ -69,7 +70,7 @@ fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<Nam
     found
 }
 
-/// Removes the names of all functions that overlap.
+/// Removes the names of functions whose addresses overlap: they were loaded at different times, so the name is ambiguous.
 fn without_shared(mut functions: Vec<NamedRange>) -> Vec<NamedRange> {
     functions.sort_by_key(|(range, _)| (range.start, range.end));
     let mut reaches = 0;
@@ -121,7 +122,8 @@ impl StreamSymbols {
         let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
         match announced {
             Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
-            // An image claims a whole page, in which programs may follow: a program with a nearer start has precedence.
+            // An image claims a whole page, but programs may follow it in the same page. The nearest start before the address therefore has
+            // precedence.
             Some((name, offset)) => match self.program(ip) {
                 Some((program, nearer)) if nearer < offset => Some((program, nearer)),
                 _ => Some((name, offset)),

@@ -21,7 +21,7 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// Makes the quantiles beyond which the part `tail` of the distribution lies; `tail` is less than a half.
+    /// Makes the quantiles above which the part `tail` of the distribution lies; `tail` must be below one half.
     pub fn new(tail: f64) -> Quantiles {
         let tail = tail.clamp(LEAST_TAIL, 0.499);
         Quantiles { by_degrees: (1..=MOST_DEGREES).map(|degrees| quantile(tail, degrees)).collect() }
@@ -81,7 +81,7 @@ fn beyond(t: f64, degrees: usize) -> f64 {
     (1.0 - inside) / 2.0
 }
 
-/// Returns the angle in the first quadrant with this sine: after enough halvings, the first terms of the series suffice.
+/// Returns the angle in the first quadrant with this sine. The angle is halved until the first terms of the series are exact enough.
 fn arc(sin: f64) -> f64 {
     const HALVINGS: i32 = 6;
     let mut sin = sin;

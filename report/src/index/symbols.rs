@@ -24,7 +24,7 @@ struct KernelFunction {
     dispatches: bool,
 }
 
-/// Length, bytes, that a symbol gets if the recording has no length for it.
+/// Length, bytes, assumed for a symbol that has none in the recording.
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
@@ -99,12 +99,12 @@ impl KernelSymbols {
         self.find(addr).map_or(Role::Plain, |number| self.role(number))
     }
 
-    /// Makes all functions with a role plain; called for a role through which no program of the recording runs.
+    /// Takes a role from all functions that have it. For roles of functions that run no program in this recording, as no program is attached there.
     pub(crate) fn ignore(&mut self, role: Role) {
         self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
     }
 
-    /// Ranges of the functions that run programs: each ends at the latest where the next function starts.
+    /// Ranges of the functions that run programs. A range ends where the next function starts, or earlier.
     pub(super) fn that_run_programs(&self) -> impl Iterator<Item = (u64, u64)> {
         let next = self.functions.iter().skip(1).map(|(addrs, _)| addrs.start).chain([u64::MAX]);
         let functions = self.functions.iter().zip(next).filter(|((_, function), _)| function.role.runs_programs());

@@ -10,21 +10,21 @@ use super::runners::Runner;
 use bprec_format::bpf::names::MapType;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Limit on the slots of program arrays that are followed. Beyond it (no real recording), origins are unknown.
+/// Limit on the slots of program arrays that are followed. No real recording reaches it; beyond it, origins are unknown.
 const MAX_STEPS: usize = 1 << 22;
 
 /// Limit on programs with one id: kernels do not reuse an id so soon.
 const MAX_OF_ID: usize = 64;
 
-/// Map id that represents the unread slots of all arrays: no map has this id.
+/// Map id that stands for all slots that the recorder did not read, in any array. The kernel gives this id to no map.
 const UNREAD: u32 = 0;
 
 /// Programs that tail calls can reach.
 #[derive(Debug, Default)]
 pub(crate) struct TailCalls {
     reached: Vec<bool>,
-    /// For each program, the programs that start chains of tail calls to it: a hook runs these programs. Includes the program itself if a hook runs
-    /// it.
+    /// For each program, the programs from which tail calls can lead to it, directly or through other programs. Lists only programs that a hook runs,
+    /// and includes the program itself if a hook runs it.
     origins: Vec<Vec<u32>>,
     /// Lifetime of each program, ns.
     lifetimes: Vec<std::ops::Range<u64>>,
@@ -58,7 +58,7 @@ impl TailCalls {
             let mut attachments = states.attachments_of(programs[number].id).iter();
             !reached[number] || attachments.any(|attachment| attachment.kind != "tail_call")
         };
-        // Tail calls start at programs that a hook runs, which may be reachable themselves.
+        // A chain of tail calls starts at a program that a hook runs. Tail calls may lead to this program as well.
         let matters = |number: &usize| reached[*number] || !used[*number].is_empty();
         let starts = (0..programs.len()).filter(|number| matters(number) && is_run_otherwise(*number));
         let origins = origins(starts, &used, &arrays, &reached).unwrap_or_else(|| vec![Vec::new(); programs.len()]);
@@ -71,8 +71,8 @@ impl TailCalls {
         self.reached.get(program as usize) == Some(&true)
     }
 
-    /// Returns the program from which tail calls led to `program` at a time, and which a hook ran. `None` if several programs are possible or none is
-    /// known. `hook` is the hook of the call chain.
+    /// Returns the program that the hook ran and from which tail calls led to `program`, at a time. `None` if no such program is known or several are
+    /// possible. `hook` is the hook of the call chain.
     pub(crate) fn origin(&self, program: u32, hooks: &Hooks, hook: Option<u32>, time_ns: u64) -> Option<u32> {
         let there = |origin: &u32| self.lifetimes[*origin as usize].contains(&time_ns);
         let mut origins: Vec<u32> = self.origins[program as usize].iter().copied().filter(there).collect();
@@ -107,7 +107,7 @@ fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
         array.slots.iter().for_each(|slot| add(array.map_id, slot.prog_id));
     }
     if states.prog_arrays.is_empty() {
-        // Older recordings have only the array's name, which several arrays may share.
+        // Older recordings have no contents of program arrays. Their attachments give the array by its name, which several arrays may share.
         let is_array = |map: &&bprec_format::bprec::state::Map| map.map_type == MapType::PROG_ARRAY.0;
         let mut named: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
         states.maps.values().filter(is_array).for_each(|map| named.entry(&map.name).or_default().push(map.id));
@@ -117,7 +117,7 @@ fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
         }
     }
     if states.prog_arrays.iter().any(|array| array.unread_slots > 0) {
-        // An unread slot may have any program.
+        // A slot that was not read may have any program of the arrays.
         let all: FxHashSet<u32> = held.values().flatten().copied().collect();
         held.insert(UNREAD, all);
     }
@@ -126,7 +126,7 @@ fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
     arrays
 }
 
-/// Returns, for each reachable program, the starts that lead to it; `None` if the limit is exceeded.
+/// Returns, for each program that tail calls can reach, the programs in `starts` that lead to it; `None` if the limit on slots is exceeded.
 fn origins(
     starts: impl Iterator<Item = usize>,
     used: &[Vec<u32>],
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn only_programs_that_were_there_jump() {
-        // Both programs jump to 12, and the hooks of both are unknown.
+        // Both programs tail-call 12, and no hook of either is known. 10 is unloaded at 300; 11 is loaded at 400.
         let gone = IndexedProgram { unloaded_ns: Some(300), ..program(10) };
         let came = IndexedProgram { loaded_ns: Some(400), ..program(11) };
         let programs = [gone, came, program(12)];

@@ -82,7 +82,7 @@ impl TasksBuilder {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
             };
-            // A new thread with an unknown name also gets an entry if an earlier thread had the same id: the earlier thread's name no longer holds.
+            // A new thread without a known name gets an entry only if an earlier thread had the same id. The entry ends the earlier thread's name.
             if name.is_some() || tasks.by_tid.contains_key(&tid) {
                 tasks.by_tid.entry(tid).or_default().push((time_ns, name));
             }

@@ -62,8 +62,8 @@ impl PodNames<'_> {
         }
     }
 
-    /// Names a workload by its pod and container. The container that holds the pod's namespaces has no log, so it is not in the list: it gets the
-    /// name of the pod with its own short id.
+    /// Names a workload by its pod and container. The list of containers comes from their logs, so it lacks the container that only holds the pod's
+    /// namespaces: this one is named by its pod and its own short id.
     fn put_into(&self, mut workload: Workload) -> Workload {
         let container = workload.id.as_deref().and_then(|id| self.by_container.get(id));
         let pod = workload.pod.as_deref().and_then(|pod| self.by_pod.get(pod));
@@ -85,7 +85,7 @@ const PREFIXES: [(&str, &str); 8] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),
     ("nerdctl-", "containerd"),
-    // The monitor of a container runs outside of it.
+    // The process that monitors a container runs outside of it, in a cgroup with the container's id.
     ("crio-conmon-", "conmon"),
     ("libpod-conmon-", "conmon"),
     ("crio-", "cri-o"),
@@ -128,8 +128,8 @@ pub(super) fn of_path(path: &str) -> Workload {
     let mut parents = ["", ""];
     for component in path.split('/').filter(|component| !component.is_empty()) {
         match component.split(':').collect::<Vec<_>>()[..] {
-            // The systemd driver takes paths in the form `slice:prefix:id`. A runc with the cgroupfs driver took this form literally, as the name of
-            // one cgroup.
+            // The systemd driver takes paths in the form `slice:prefix:id`. If runc uses the cgroupfs driver, but gets such a path, it makes one
+            // cgroup with this text as its name.
             [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
                 walk.component(slice, ["", ""]);
                 walk.component(&format!("{prefix}-{id}"), ["", ""]);
@@ -149,7 +149,7 @@ impl CgroupWalk {
             if let Some((runtime, id)) = self.container.replace((runtime.to_owned(), id)) {
                 self.inside.push(format!("{runtime}:{}", short(&id)));
             }
-            // Units from here on belong to the container's own systemd.
+            // Units further inside belong to the systemd that runs in the container, so the units found outside of it are forgotten.
             (self.unit, self.slice, self.user) = (None, None, None);
         } else if UNITS.iter().any(|suffix| name.ends_with(suffix)) {
             self.unit = Some(unescaped(name));

@@ -37,7 +37,7 @@ pub(crate) enum Journal {
 }
 
 impl CutOff {
-    /// Returns the position and cause of the cut; `None` for a complete file. If the recorder did not finish, adds `journal` to `metadata`.
+    /// Returns the position and cause of the cut; `None` for a complete file. If the recorder did not finish, completes `metadata` from the journal.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if bprec::is_unfinished(file) {

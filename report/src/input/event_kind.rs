@@ -15,7 +15,7 @@ pub(crate) enum EventKind {
     BpfSampler,
     /// [`bprec_format::bprec::state`] payloads.
     State,
-    /// Other samples: the event has only side-band records, or carries payloads of another tool.
+    /// Samples that no report uses: the event has only side-band records, or carries payloads of another tool.
     Other,
 }
 
@@ -26,7 +26,7 @@ impl EventKind {
             (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => EventKind::State,
             (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => EventKind::BpfSampler,
-            // A recording that was cut off has no event names. Among the bpf-output events of bprec, only the event with states is never enabled.
+            // A recording that was cut off has no event names. Of bprec's bpf-output events, only the one for states has the attr flag `disabled`.
             (event_type::SOFTWARE, software::BPF_OUTPUT)
                 if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
             {

@@ -10,15 +10,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Longest overlap of two files of one recording; files that overlap more are refused. The recorder reads the rings of CPUs one after the other, so
-/// samples of a file may be later than the first sample of the next file.
+/// Longest overlap of two files of one recording; files that overlap more are refused. The overlap arises because the recorder reads the rings of the
+/// CPUs one after another: a file may have samples that are later than the first sample of the next file.
 const OVERLAP_MAX_NS: u64 = 250_000_000;
 
 /// Facts that order files and distinguish machines.
 struct FileFacts {
     first_ns: u64,
     last_ns: u64,
-    /// Name and value of each fact; two files with different values are of different machines or boots. `None` if the file lacks the feature.
+    /// Facts by name that tell machines and boots apart: two files with different values of a fact do not belong together. `None` if the file lacks
+    /// the fact.
     machine: [(&'static str, Option<String>); 3],
 }
 

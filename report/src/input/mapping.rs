@@ -204,9 +204,9 @@ mod sigbus {
                 continue;
             }
             let page = addr / page_bytes * page_bytes;
-            // SAFETY: `mmap` changes errno only if it fails, and then the process ends below. From the faulting page to the end lies our own
-            // read-only mapping, which stays for as long as its slot is taken. All pages after the faulting page are lost as well, or are reported as
-            // lost.
+            // SAFETY: `mmap` changes errno only if it fails, and then the process ends below. The range from the faulting page to `end` lies in our
+            // own read-only mapping, which stays as long as its slot is taken. If pages after the faulting page could still be read, they are
+            // reported as lost as well.
             let zeros = unsafe {
                 libc::mmap(
                     page as *mut libc::c_void,

@@ -36,7 +36,7 @@ pub(crate) fn threads_there_are() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// An opened input: a mapped file with its journal and the files of its directory. An input that cannot be mapped (a pipe, a gzip file) is first
+/// An opened input: a mapped file, with its journal and the files of its directory. An input that cannot be mapped (a pipe, a gzip file) is first
 /// copied into an unlinked temporary file.
 #[derive(Debug)]
 pub struct Input {
@@ -133,10 +133,10 @@ impl Input {
         Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
 
-    /// Returns `found` if all of the input could be read; otherwise `found` cannot be trusted.
+    /// Returns `found`, a result computed from the input, if all of the input could be read.
     ///
     /// # Errors
-    /// Fails if a part of the input could not be read, or with the error of `found`.
+    /// Fails if a part of the input could not be read: zeros in its place may have changed the result. Also fails with the error of `found`.
     pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
         self.check_whole()?;
         found

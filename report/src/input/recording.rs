@@ -21,7 +21,7 @@ pub(crate) struct OpenRecording<'a> {
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
     streams: Vec<RecordBytes<'a>>,
-    /// Unpacked records, if any are compressed.
+    /// Reader of the unpacked records, if any records are compressed.
     unpacked: Option<Unpacked<'a>>,
     cut_off: Option<CutOff>,
     problems: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct OpenRecording<'a> {
     pub(crate) kinds: Vec<EventKind>,
     /// Offset of the event id in sample records, if samples have an id.
     id_at: Option<usize>,
-    /// Time of the first and last sample, ns, found by a walk at first use.
+    /// Time of the first and last sample, ns. Computed at first use, by a walk over all samples.
     sampled: OnceLock<Option<(u64, u64)>>,
 }
 
@@ -86,8 +86,8 @@ impl<'a> OpenRecording<'a> {
         let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || is_unfinished {
-            // A stream has its description in its records. A file that was cut off lacks the section about compression: its records show whether any
-            // is compressed.
+            // The records themselves are read in two cases. The description of a stream is in its records. A file that was cut off lacks the section
+            // about compression, and only its records show if any is compressed.
             let mut released = 0;
             for record in streams.iter().flat_map(|it| Records::new(it.bytes, it.offset, endian)) {
                 let record = match record {
@@ -144,8 +144,8 @@ impl<'a> OpenRecording<'a> {
         Ok(recording)
     }
 
-    /// Appends the next file. Two events become one event with all ids if their attrs are equal and they have the same name or a common id. Event ids
-    /// are unique until a machine reboots.
+    /// Appends the next file. Two events of the files become one event with the ids of both if their attrs are equal, and also their names or one of
+    /// their ids. Event ids are unique until the machine reboots.
     fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
@@ -160,7 +160,7 @@ impl<'a> OpenRecording<'a> {
         let mut is_taken = vec![false; attrs.len()];
         for (event, name) in next.events.all().iter().zip(&next.names) {
             let same = (0..is_taken.len()).find(|at| {
-                // A file that was cut off has no event names.
+                // A file that was cut off has no event names, so the ids are compared as well.
                 let is_same = || names[*at] == *name || attrs[*at].ids.iter().any(|id| event.ids.contains(id));
                 !is_taken[*at] && attrs[*at].attr == event.attr && is_same()
             });
@@ -299,8 +299,8 @@ impl<'a> OpenRecording<'a> {
         span
     }
 
-    /// Counts a part of the input as read, and releases its memory if the input came through a pipe. If records are compressed, [`Unpacked`] does
-    /// both.
+    /// Counts a part of the input as read, and releases its memory if the input came through a pipe. Does nothing if records are compressed, as
+    /// [`Unpacked`] does both.
     pub(crate) fn finish_part(&self, part: std::ops::Range<u64>) {
         if self.unpacked.is_none() {
             self.input.progress().add_read(part.end.saturating_sub(part.start));
@@ -308,8 +308,8 @@ impl<'a> OpenRecording<'a> {
         }
     }
 
-    /// Returns true if a sample record, header included, may be of an event with states: its id belongs to such an event or to no event, or the
-    /// record has no id.
+    /// Returns true if a sample may carry a state of the recorder. False only if the sample's id is known to be of another event. `record` includes
+    /// the header.
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
         match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {

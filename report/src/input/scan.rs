@@ -7,9 +7,9 @@ use crate::input::cache::read_ahead;
 use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
-/// Approximate size of the parts of samples that are given to threads.
+/// Approximate size of the parts into which the samples are divided for the threads of the second pass.
 const PART_BYTES: usize = 1 << 20;
-/// Bytes per stretch: a thread scans a stretch, keeps its findings and then hands them over.
+/// Size of a stretch, the unit of work of a scanning thread: the thread scans a stretch and then hands over its findings.
 const STRETCH_BYTES: usize = 8 << 20;
 /// Number of plausible records in a row that confirm a guess.
 const PLAUSIBLE_RECORDS: usize = 32;
@@ -21,7 +21,7 @@ const GUESS_BYTES: usize = 1 << 16;
 struct ScanStretch {
     wanted: Vec<usize>,
     parts: Vec<usize>,
-    /// Offset of the next record; less than the stretch's end if that record cannot be read.
+    /// Offset of the first record after the stretch. If a record of the stretch cannot be read, the offset of that record.
     end: usize,
 }
 
@@ -29,13 +29,13 @@ struct ScanStretch {
 pub(crate) struct Scanner<'w, W> {
     pub(crate) endian: Endian,
     pub(crate) threads: usize,
-    /// Returns true if the caller needs a record, header included.
+    /// Returns true if the caller needs this record; the bytes include its header.
     pub(crate) is_wanted: &'w W,
 }
 
 impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
-    /// Calls `visit` with every wanted record of a slice, in order, and with the error if the walk ends at a damaged record. Calls `done` with each
-    /// part that was read. Returns the offsets in the input at which parts of about [`PART_BYTES`] start.
+    /// Calls `visit` with every wanted record of a slice, in order, and with the error of a damaged record, which ends the walk. Calls `done` with
+    /// each range that was read. Returns the offsets in the input at which parts of about [`PART_BYTES`] start.
     pub(crate) fn scan(
         &self,
         records: &Records<'_>,
@@ -47,7 +47,8 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let threads = self.threads.min(stretches);
         let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
         std::thread::scope(|scope| {
-            // Each thread scans every `threads`-th stretch. A channel holds one result; with a second result, the thread waits for the reader.
+            // Each thread scans every `threads`-th stretch, and its channel holds the findings of one stretch. A thread with further findings waits
+            // until the reader has taken these.
             let start = |first: usize| {
                 let (found, taken) = sync_channel(1);
                 let work = move || {
@@ -64,7 +65,8 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
             let found: Vec<_> = (0..threads).filter(|_| threads > 1).map_while(start).collect();
             let (mut parts, mut at) = (Vec::new(), 0);
             for number in 0..stretches {
-                // This thread scans the stretch itself if no thread could start or the guess was wrong.
+                // The reading thread scans the stretch itself if no thread could be started, or if the thread guessed the stretch's first record
+                // wrong.
                 let guessed = found.get(number % threads).and_then(|found| found.recv().ok().flatten());
                 let stretch = match guessed {
                     Some((start, stretch)) if start == at => stretch,

@@ -37,7 +37,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) record: Record<'a>,
     /// Index in [`Visitor::mapped`] of the file that contains the record; `None` for a stream and for a compressed record.
     pub(crate) mapped: Option<usize>,
-    /// True if the record describes the recording, also if [`Metadata`] could not absorb it.
+    /// True if the record describes the recording, even if [`Metadata`] rejected it as damaged.
     pub(crate) is_description: bool,
 }
 
@@ -144,11 +144,8 @@ impl Source {
         Ok(())
     }
 
-    /// Shows `visitor` every record, in the order of the input, together with the metadata so far. Returns the problems of the input, in words.
-    /// [`Care::Repair`] does not work on a stream that can be read only once: its damage is unknown in advance.
-    ///
-    /// # Errors
-    /// Fails if the input is no recording, or with the visitor's error.
+    /// Passes every record to `visitor`, in the order of the input, together with the metadata read so far. Returns the problems of the input, in
+    /// words. [`Care::Repair`] does not work on a stream that can be read only once, as the damaged ranges must be found before the walk.
     pub(crate) fn for_each<'a>(&'a mut self, care: Care, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
         let (path, progress) = (&self.path, &self.progress);
@@ -213,7 +210,7 @@ fn read_files<'a>(
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     let cut_off = CutOff::of_file(&file, journal, &mut metadata);
-    // The cut is added only if the recorder did not finish: the problems of the file already include a lost end.
+    // A cut is added to the problems only if the recorder did not finish. If the file lost its end, its problems already say so.
     let remedy = if care == Care::Keep { REMEDY } else { "" };
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| format!("{cut_off}{remedy}")));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
@@ -276,14 +273,14 @@ fn skipped(damage: &[Range<u64>]) -> Vec<String> {
     lines
 }
 
-/// Finds the damage in a stream that is in memory as a whole. The events are known from the records before the damage.
+/// Finds the damage in a stream that is in memory as a whole. The search knows the events that are described before the damage.
 fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
     let Ok(Container::Pipe(endian)) = Container::detect(bytes) else { return Vec::new() };
     let offset = PIPE_HEADER_BYTES as u64;
     let bytes = bytes.get(PIPE_HEADER_BYTES..).unwrap_or_default();
     let mut metadata = Metadata::of_stream(endian);
     for record in Records::new(bytes, offset, endian).map_while(std::result::Result::ok) {
-        // The following walk reports records that cannot be absorbed.
+        // An error is ignored here: the walk over the records reports it later.
         let _ = metadata.absorb(&record);
     }
     match Events::new(metadata.attrs(), endian) {
@@ -354,7 +351,7 @@ fn read_stream<'a>(
         Err(error) => problems.push(CutOff::of_stream(&error).map_or_else(|| error.to_string(), |cut| cut.to_string())),
         Ok(()) => {}
     }
-    // A stream that ends after its header has no record to start the metadata with.
+    // A stream that ends after its header has no record, so its metadata is not created yet.
     let metadata = metadata.or_else(|| stream.endian().map(Metadata::of_stream));
     if let Some(metadata) = &metadata {
         visitor.end(metadata)?;

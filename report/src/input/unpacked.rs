@@ -14,16 +14,16 @@ use crate::Input;
 const BLOCK_BYTES: usize = 2 << 20;
 /// Lower limit on the size, in bytes, at which a block is full.
 const BLOCK_MIN_BYTES: usize = 64 << 10;
-/// Divisor of the input's size that gives a block's size. Four blocks exist at a time: one is filled, two wait and one is read, together at most
-/// twice the input.
+/// Divisor that gives the size of a block from the size of the input. Four blocks exist at a time: one is filled, two wait and one is read. With the
+/// divisor 2, they take at most twice the size of the input.
 const BLOCK_PART: usize = 2;
 /// Number of filled blocks that wait for the reader.
 const WAITING_BLOCKS: usize = 2;
 /// Limit on the unpacked bytes that stay in memory between passes.
 const KEPT_BYTES: usize = 40 << 20;
-/// Limit on the kept bytes as a multiple of the input's size: damaged input may unpack to far more.
+/// Limit on the kept bytes, as a multiple of the input's size. Damaged input may unpack to far more than real input.
 const KEPT_TIMES: usize = 8;
-/// Bytes that may be kept of an input of any size.
+/// Number of bytes that may be kept however small the input is.
 const KEPT_MIN_BYTES: usize = 1 << 20;
 /// Bytes read between two releases of memory. Only an input from a pipe is released: it may be larger than memory.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
@@ -54,9 +54,9 @@ pub(crate) struct RecordBytes<'a> {
 #[derive(Debug, Default)]
 struct UnpackedBlock {
     unpacked: Vec<u8>,
-    /// Slices, each with the index of its stream.
+    /// Slices, each with the index of the stream that its records come from.
     slices: Vec<(usize, Result<BlockSlice, Error>)>,
-    /// Size that all unpacked data will have, extrapolated from the part unpacked so far.
+    /// Size expected of all unpacked data, extrapolated from the part unpacked so far.
     expected_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ struct UnpackedBlock {
 enum BlockSlice {
     /// Range of plain records in their stream.
     Plain(Range<usize>),
-    /// Range of unpacked records in the block, and their offset in all unpacked data.
+    /// Range of unpacked records in the block, and the offset of these records in all unpacked data.
     Unpacked(Range<usize>, u64),
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Unpacked<'a> {
     endian: Endian,
     /// Limit on the bytes that a compressed record unpacks to.
     limit_bytes: Option<u64>,
-    /// All blocks, once they were unpacked; `None` if they are too large to keep.
+    /// All blocks, set after the first pass; `None` inside if they are too large to keep.
     kept: OnceLock<Option<Vec<UnpackedBlock>>>,
 }
 
@@ -109,7 +109,8 @@ impl<'a> Unpacked<'a> {
         self.limit_bytes
     }
 
-    /// Calls `visit` with slices in the order of the input: with all slices at once if they are kept, else block by block.
+    /// Calls `visit` with slices in the order of the input. If the blocks are kept, one call has all slices; otherwise each call has the slices of
+    /// one block.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[RecordSlice<'_>])) {
         match self.kept.get() {
             Some(Some(blocks)) => {
@@ -165,15 +166,15 @@ impl<'a> Unpacked<'a> {
         block.slices.iter().map(slice).collect()
     }
 
-    /// Unpacks all records, in a separate thread if it can be started, and passes on the finished blocks meanwhile. Reuses the blocks that `visit`
-    /// returns.
+    /// Unpacks all records and passes each finished block to `visit`. A separate thread, if it can be started, unpacks the next blocks meanwhile. A
+    /// block that `visit` returns is reused.
     fn unpack(&self, visit: &mut dyn FnMut(UnpackedBlock) -> Option<UnpackedBlock>) {
         let has_thread = std::thread::scope(|scope| {
             let (done, blocks) = sync_channel(WAITING_BLOCKS);
             let (free, used) = channel();
             let unpacking = Builder::new().spawn_scoped(scope, move || {
                 self.produce(&mut |block| {
-                    // The receiver is gone only if the reading thread has panicked: this thread then ends as well.
+                    // The send fails only if the reading thread has panicked. This thread then ends as well.
                     done.send(block).ok()?;
                     Some(used.try_recv().unwrap_or_default())
                 });
@@ -183,7 +184,7 @@ impl<'a> Unpacked<'a> {
             }
             for block in blocks {
                 if let Some(block) = visit(block) {
-                    // At the end there is no receiver any more, and the block is dropped.
+                    // After its last block, the unpacking thread no longer receives: the returned block is dropped.
                     let _ = free.send(block.emptied());
                 }
             }
@@ -226,7 +227,7 @@ impl<'a> Unpacked<'a> {
                             BlockSlice::Unpacked(start..block.unpacked.len(), chunk.offset)
                         }
                         _ => {
-                            // A plain chunk is a part of the file's bytes.
+                            // A plain chunk is a range of the file's bytes, so only the range is stored.
                             let start = (chunk.offset - offset) as usize;
                             BlockSlice::Plain(start..start + chunk.bytes.len())
                         }

@@ -20,8 +20,8 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Resolves `range` in a recording that started at `start_ns`; `None` stands for the first sample. Removes `gaps`: the times from the end of a
-    /// file to the start of the next file.
+    /// Resolves `range` to times of a recording that started at `start_ns`, or at its first sample if `start_ns` is `None`. Removes `gaps`, the times
+    /// between the end of a file and the start of the next file.
     ///
     /// # Errors
     /// Fails if `range` is in percentages and the recording has no times, or if `range` lies outside the recording.
@@ -119,7 +119,8 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
 }
 
 /// Converts a range to ns of the recording's clock. The recording starts at `start`, and has samples from `first` to `last`. Plain seconds count from
-/// the start of the recording if they can; seconds that fit only the clock are times of the clock.
+/// the start of the recording. They are times of the recording's clock only if they lie in the recording as such times, but not as times since its
+/// start.
 fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let (from, to, is_of_clock) = match *range {
         TimeRange::Absolute(from, to) => (from, to, true),

@@ -43,7 +43,7 @@ impl EventFinding {
 pub struct Cost {
     /// Number of samples; 0 if run statistics measure the cost.
     pub samples: u64,
-    /// Weight of the samples, or ns by run statistics.
+    /// Weight of the samples; if run statistics measure the cost, ns.
     pub weight: u64,
     /// Share of the machine's CPU time, %; `null` when unknown.
     pub machine_percent: Option<f64>,

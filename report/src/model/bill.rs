@@ -132,7 +132,7 @@ pub struct BillParts {
     pub count: Count,
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
-    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine; accounts only for the chance in the count of samples.
+    /// Half of the 95 % confidence interval of `machine_percent`, in % of the machine. It covers only the statistical error of the number of samples.
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,

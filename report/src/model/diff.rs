@@ -280,8 +280,8 @@ pub struct Judgment {
     pub percent: Option<f64>,
     /// Interval compared with the bound: of the change in % if the bound is relative, otherwise of the new value. `null` when unknown.
     pub interval: Option<PossibleRange>,
-    /// Smallest violation that a comparison with this uncertainty detects in 19 of 20 cases, as a change in % or as a value; `null` if none is
-    /// detectable.
+    /// Smallest violation that a comparison with this uncertainty detects in 19 of 20 cases: a change in % for a relative bound, otherwise a value.
+    /// `null` if the comparison detects no violation so reliably.
     pub least_shown: Option<f64>,
     /// True if the bound is an upper limit, false if it is a lower limit.
     #[serde(skip)]

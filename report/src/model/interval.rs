@@ -21,7 +21,7 @@ pub struct Interval {
     pub own_cpu_percent: Option<f64>,
     /// Cost of counting runs since the last interval, % of the machine; `null` when unknown.
     pub counting_percent: Option<f64>,
-    /// Time that the samples cover, ns, if they may cover more than the interval; `None` otherwise, and when unknown.
+    /// Time that the samples cover, ns. `None` if they cover just the interval, or if the time is unknown.
     #[serde(skip)]
     pub sampled_ns: Option<u64>,
     /// The programs, and the samples charged to them.

@@ -65,8 +65,8 @@ pub struct RunsEstimate {
 }
 
 impl Runs {
-    /// Returns true if the kernel counted for less than half of the time, that is, in short windows. A window that lacks only the start or the end of
-    /// the time is longer.
+    /// Returns true if the kernel counted for less than half of the time, which means in short windows. If counting only began late or ended early,
+    /// it covers more than half.
     pub(crate) fn is_from_windows(&self) -> bool {
         let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
@@ -334,7 +334,7 @@ impl Recording {
     }
 }
 
-/// Length of the parts of spans before a moment, ns.
+/// Returns the length of all spans up to a moment, ns.
 fn length_before(spans: &[(i64, i64)], at_ns: i64) -> i64 {
     let lengths = spans.iter().map(|(from, to)| at_ns.min(*to).saturating_sub(*from).max(0));
     lengths.fold(0, i64::saturating_add)

@@ -57,7 +57,8 @@ pub(crate) enum StackLabel<'s> {
 pub struct StackTree {
     /// Position of the caller's node; -1 for the root.
     pub parent: Vec<i64>,
-    /// Position in [`Stacks::frames`]; -1 for the root. A node that stands for several folded nodes has the length of [`Stacks::frames`].
+    /// Position in [`Stacks::frames`]; -1 for the root. A node that stands for several folded nodes has no frame: its value is the length of
+    /// [`Stacks::frames`].
     pub frame: Vec<i64>,
     /// Weight of the samples whose stack ends at the node.
     pub weight: Vec<u64>,
@@ -106,13 +107,14 @@ impl Stacks {
         labels
     }
 
-    /// Builds the tree of the stacks. If the tree would exceed `max_nodes`, the lightest children of each node are folded into one node.
+    /// Builds the tree of the stacks. If the tree would have more than `max_nodes` nodes, light nodes are folded: one node stands for all folded
+    /// children of a parent, with everything below them.
     pub fn tree(&self, max_nodes: usize) -> StackTree {
         self.tree_with_ends(max_nodes).0
     }
 
-    /// Builds the tree as [`Stacks::tree`] does, and the counts of its nodes by interval from the counts of the stacks. Counts of a node and interval
-    /// that several stacks have are not merged.
+    /// Builds the tree as [`Stacks::tree`] does. Also returns the counts of its nodes by interval, from the counts of the stacks. If several stacks
+    /// end at one node, the node has several counts in an interval.
     pub fn timed_tree(&self, max_nodes: usize, by_interval: &[TimedCount]) -> (StackTree, Vec<TimedCount>) {
         let (tree, ends) = self.tree_with_ends(max_nodes);
         let of_node = |cell: &TimedCount| TimedCount { number: ends[cell.number as usize] as u32, ..*cell };
@@ -141,7 +143,8 @@ impl Stacks {
         for at in (1..nodes.len()).rev() {
             totals[nodes[at].0] = totals[nodes[at].0].saturating_add(totals[at]);
         }
-        // The lightest nodes are folded. Half of `max_nodes` is reserved for the nodes that stand for folded nodes.
+        // Nodes lighter than `least` are folded. Kept nodes are at most half of `max_nodes`: each of them may need a further node that stands for its
+        // folded children.
         let mut sorted = totals.clone();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         let least = if nodes.len() > max_nodes { sorted[max_nodes / 2].saturating_add(1) } else { 0 };
@@ -156,7 +159,7 @@ impl Stacks {
             let is_folded = totals[at] < least;
             let into = places[parent];
             places[at] = match (is_folded, is_folded.then(|| folded.get(&into)).flatten()) {
-                // The parent is folded: the node goes into the same tree node.
+                // The parent is folded as well: both belong to the same node of `tree`.
                 _ if totals[parent] < least && parent != 0 => into,
                 (true, Some(known)) => *known,
                 _ => {

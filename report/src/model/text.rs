@@ -9,8 +9,8 @@ pub(crate) const UNKNOWN: &str = "n/a";
 /// Text in place of a missing program name.
 pub(crate) const UNNAMED: &str = "[no name]";
 
-/// Wraps a text by words to `width` columns: the first line begins in column `first`, further lines in column `hanging`. A word is never broken.
-/// A line that ends at or before column `hanging` is not broken, because the next line would have no more room.
+/// Wraps a text by words to `width` columns: the first line begins in column `first`, further lines in column `hanging`. A word is never broken. A
+/// line that ends at or before column `hanging` is continued beyond `width`, because a new line would have no more space for the next word.
 pub fn wrap(text: &str, width: usize, first: usize, hanging: usize) -> Vec<String> {
     let (mut lines, mut begin, mut end) = (Vec::new(), first, first);
     let mut line = String::new();
@@ -170,7 +170,7 @@ pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
 
 /// Rounds to `digits` significant digits: `1.23M`.
 fn rounded(number: f64, digits: i32) -> String {
-    // `size` is the number of digits before the decimal point; the result is a multiple of `unit`.
+    // `size` is the number of digits before the decimal point. The result is a multiple of `unit`, so that `digits` digits remain.
     let size =
         std::iter::successors(Some(1.0), |power| Some(power * 10.0)).take_while(|power| *power <= number).count();
     let unit = 10f64.powi((size as i32 - digits).max(0));
@@ -179,7 +179,7 @@ fn rounded(number: f64, digits: i32) -> String {
     let Some((scale, name)) = units.into_iter().find(|(scale, _)| number >= *scale) else {
         return format!("{number:.0}");
     };
-    // Trailing zeros that come from rounding are removed.
+    // Three decimals may be more than the significant digits: the rest are zeros and are removed.
     let text = format!("{:.3}", number / scale);
     let text = text.trim_end_matches('0').trim_end_matches('.');
     format!("{text}{name}")

@@ -94,11 +94,11 @@ pub struct CpuChange {
     pub saved: CpuTime,
     /// Share of `saved` in `now`, %: the part of its own CPU time that the payer pays.
     pub tax_percent: Option<f64>,
-    /// Half of a 95 % interval of `tax_percent`, in % of `now`, as of [`CpuTime::margin_percent`].
+    /// Half of a 95 % interval of `tax_percent`, in % of `now`. It allows for the same errors as [`CpuTime::margin_percent`].
     pub tax_margin_percent: Option<f64>,
     /// Part of `saved`: the removed programs' share of work that remaining programs cause, too. The share follows the runs of the programs.
     pub shared: Count,
-    /// Removed programs' share of code that a hook runs once for all its programs. The remaining programs on the hook still run this code, so its
+    /// Removed programs' share of code that a hook runs once for all its programs. If other programs stay on the hook, this code still runs, so its
     /// cost is not in `saved`.
     pub staying: Count,
 }
@@ -111,12 +111,12 @@ pub struct CpuTime {
     pub count: Count,
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
-    /// Half of a 95 % interval of `machine_percent`, in % of the machine: by the count of samples, and for predictions with an allowance for cost that samples
-    /// do not show, 10 % of what the victims save.
+    /// Half of a 95 % interval of `machine_percent`, in % of the machine. It covers the statistical error of the number of samples. For predictions,
+    /// it also allows for cost that samples do not show, such as cache misses: 10 % of the CPU time saved outside of removed owners' tasks.
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,
-    /// The same for `millicpus`.
+    /// Half of a 95 % interval of `millicpus`, as `margin_percent`.
     pub margin_millicpus: Option<f64>,
 }
 

@@ -124,7 +124,7 @@ impl Fault {
     /// Returns an error with the text of the condition, and a caret below the fault.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        // Not `{:width$}`: a width is at most 65,535, and a text can be longer.
+        // The format `{:width$}` allows at most 65,535 blanks, but a text can be longer.
         let blanks = " ".repeat(before);
         let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)

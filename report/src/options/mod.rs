@@ -73,8 +73,8 @@ pub struct AnnotateOptions {
     /// Selection of programs and samples. The first selected event with samples in a program is used. [`Options::limit`] is the number of hottest
     /// lines per program; lines next to them are shown, too.
     pub query: Options,
-    /// Filters of functions in the selected programs. All functions of a program are shown if no filter is for it, or one of its filters names no
-    /// function.
+    /// Filters of functions in the selected programs. They restrict a program only if at least one filter matches the program and all matching
+    /// filters name a function. All functions of any other program are shown.
     pub functions: Vec<FunctionFilter>,
     /// Least share of the program's charged samples for a line, %; lines next to such a line are shown, too.
     pub percent_limit: Option<f64>,
@@ -170,7 +170,8 @@ pub enum Group {
 
 /// Declares names of variants for parsing and printing.
 ///
-/// A value can have other names (`| "alias"`), and a function after `else` can answer values that are not accepted.
+/// A variant can have further names for parsing (`| "alias"`). A function after `else` can return a hint for the error about a value that is not
+/// accepted.
 macro_rules! named {
     (
         $type:ident, $option:literal $(else $why:path)?,
@@ -301,7 +302,7 @@ named! { Sort, "--sort" else sorted_elsewhere,
     Type = "type",
 }
 
-/// Option that answers the question of a user of perf who sorts by another key than the columns of programs.
+/// Returns the option to use instead, for keys by which `perf report --sort` sorts but the rows of programs cannot be sorted.
 fn sorted_elsewhere(key: &str) -> Option<String> {
     let answer = match key {
         "comm" | "pid" | "cgroup" => {

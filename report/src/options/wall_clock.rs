@@ -159,7 +159,7 @@ fn day(text: &str) -> Option<i64> {
     };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
     let days = days_since_1970(year, month, day);
-    // If the month does not have the day, the days since 1970 give another date.
+    // A day that the month does not have, such as February 30, gives days since 1970 that belong to another date.
     ((1..=12).contains(&month) && date_of(days) == (year, month, day)).then_some(days)
 }
 

@@ -28,9 +28,9 @@ pub enum ChargeColumn {
 /// Line of the ledger that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
-    /// To no program.
+    /// No program.
     Elsewhere,
-    /// To a program.
+    /// A program.
     Program {
         /// Number of the program in the index.
         program: u32,
@@ -38,11 +38,11 @@ pub enum Charge {
         function: Option<u32>,
         /// Column of the ledger.
         column: ChargeColumn,
-        /// Address in the frame just inside the charged code: in the function that the program or its entry code called, or in an interrupt. `None`
-        /// if the charged code is the leaf, or if the frame is unknown.
+        /// Address in the frame that the charged code called, or in an interrupt of this code. `None` if the charged code is the leaf, or if the
+        /// frame is unknown.
         called: Option<u64>,
     },
-    /// To entry code of several programs, which share the cost: [`Attribution::sharers`].
+    /// Entry code of a hook with several programs, which share the cost: [`Attribution::sharers`].
     SharedEntry {
         /// Number of the group of programs in the index.
         group: u32,
@@ -51,11 +51,11 @@ pub enum Charge {
         /// Number of the interval between two readings of run statistics, if the sample is in such an interval.
         interval: Option<u32>,
     },
-    /// To entry code of unknown programs.
+    /// Entry code of unknown programs.
     Entry,
-    /// To an unknown program that the interpreter ran.
+    /// An unknown program that the interpreter ran.
     Interpreted,
-    /// To unknown code at an address where BPF code can be.
+    /// Unknown code at an address where BPF code can be.
     UnknownCode,
 }
 
@@ -165,8 +165,8 @@ impl<'i> Attributor<'i> {
     ) -> Attribution<'_> {
         self.inside.clear();
         let charge = match leaf {
-            // `walk` gets bytes and byte order of the chain instead of a `Callchain`: these stay in registers. A `Callchain` would be written to
-            // memory just before it is read, and the CPU would wait for it.
+            // `walk` gets the bytes and byte order of the chain instead of a `Callchain`, so that they stay in registers. A `Callchain` would be
+            // written to memory just before `walk` reads it, and the CPU would wait for it.
             Some(leaf) => match chain {
                 Some(chain) => self.walk(leaf, chain.bytes(), chain.endian(), time_ns),
                 None => self.walk(leaf, &[], Endian::NATIVE, time_ns),
@@ -185,10 +185,10 @@ impl<'i> Attributor<'i> {
         if !is_plain(leaf) {
             found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);
         }
-        // Address in the frame before: in the instruction that ran, or in the call instruction.
+        // Address in the next inner frame: of the instruction that ran, or of the call instruction.
         let mut inner = leaf;
         let mut words = kernel_words(&chain);
-        // Nearly all chains begin with the leaf. In any other chain, the addresses that stand for the leaf's frame are skipped.
+        // Nearly all chains begin with the leaf's address. If a chain does not, its addresses in the leaf's own frame are skipped.
         if words.next().is_some_and(|first| first != leaf) {
             let skipped = words_of_leaf(self.index, leaf, &chain, time_ns);
             words = kernel_words(&chain);
@@ -217,8 +217,8 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Charges a chain in `perf_trace_X`, which fills the fields of event X, to the programs on X, if any. Chains that also pass code
-    /// that runs programs are charged by `hook` instead.
+    /// Charges a chain in `perf_trace_X`, which fills the fields of trace event X, to the programs on X, if any. A chain that also passes through
+    /// code that runs programs is charged by `hook` instead.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         match index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
@@ -233,7 +233,7 @@ impl<'i> Attributor<'i> {
         match index.hooks.of(self.functions(leaf, &chain, time_ns)) {
             None => self.entry(None, None, time_ns),
             Some(hook) => match index.hooks.at_user_ip(hook, user_ip(&chain)) {
-                // A user probe without a BPF program.
+                // No BPF program is on the user probe at this address.
                 None => Charge::Elsewhere,
                 hook => self.entry(hook, None, time_ns),
             },
@@ -266,7 +266,7 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Processes the next frame outwards. `called` is an address in the frame before, which this frame called; `None` if this frame is the leaf.
+    /// Processes the next frame outwards. `called` is an address in the next inner frame, which this frame called; `None` if this frame is the leaf.
     fn frame(&mut self, found: Walked, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Walked {
         let code = self.codes.of_frame(frame, time_ns);
         let Walked::Open(clue) = found else {
@@ -291,12 +291,14 @@ impl<'i> Attributor<'i> {
         }
     }
 
-    /// Processes a frame in an image (trampoline, dispatcher or struct_ops stub). `called` is the function that this frame calls, if any. A trampoline
-    /// also calls the kernel function that it instruments: time in that function is not entry code, so the walk continues outward.
+    /// Processes a frame in an image (trampoline, dispatcher or struct_ops stub). `called` is an address in the function that this frame called;
+    /// `None` if this frame is the leaf. A trampoline also calls the kernel function that it instruments. Time in that function is not entry code, so
+    /// the walk continues outward.
     fn image(&mut self, clue: Clue, image: u32, called: Option<u64>, time_ns: u64) -> Walked {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
-            // A trampoline on a program. If it had called that program, the walk would have met the program first and charged it.
+            // The trampoline instruments a function of a program. The walk has not met this function, so the trampoline called code for the attached
+            // programs.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.code.kernel.role_at(called) == Role::Guard

@@ -1,10 +1,10 @@
-//! Kernel frames of a sample: which addresses of a call chain are exact and which are return addresses. The walks in `attribution` and in
-//! `sinks::stacks` follow the same rules.
+//! Kernel frames of a sample: tells exact addresses of a call chain from return addresses. The walks in `attribution` and in `sinks::stacks` follow
+//! the same rules.
 //!
-//! The first frame is SAMPLE.ip. For most events the chain repeats it after its marker. For precise events (PEBS, IBS) it does not: the processor
-//! recorded ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later (`intel_pmu_pebs_event_update` and
-//! `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane"). The chain then begins with a second exact
-//! address.
+//! The first frame is the sample's ip. In most events the chain repeats it after the marker of the kernel part. In precise events (PEBS, IBS) it does
+//! not: the processor recorded the ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later
+//! (`intel_pmu_pebs_event_update` and `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane"). The chain
+//! then begins with a second exact address, that of the interrupt.
 
 use crate::index::Index;
 use crate::index::code::KernelFrame;
@@ -18,7 +18,7 @@ pub(crate) fn kernel_frames<'c>(
     time_ns: u64,
 ) -> impl Iterator<Item = KernelFrame> + use<'c> {
     let skipped = words_of_leaf(index, leaf, chain, time_ns);
-    // All further addresses are return addresses.
+    // Without a skipped address, the first address is where the interrupt of a precise event came. All others are return addresses.
     let mut is_exact = skipped == 0;
     let outer = kernel_words(chain).skip(skipped);
     let outer = outer.map(move |addr| KernelFrame { addr, is_exact: std::mem::take(&mut is_exact) });
@@ -34,10 +34,11 @@ pub(crate) fn kernel_words<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<I
     words.take_while(move |word| has_kernel && *word < CONTEXT_MAX)
 }
 
-/// Returns the number of first addresses in the chain that stand for the leaf's own frame.
+/// Returns the number of addresses at the start of the chain that belong to the leaf's own frame or to functions that it called.
 ///
-/// Usually the first address is the leaf. Otherwise the interrupt of a precise event came in the leaf's function (1), in a function that it has
-/// called since (2) or, if no frame of the leaf's function is left, in the function that it returned to (0).
+/// It is 1 in most samples, as the chain repeats the leaf's address. In a precise event, the interrupt came later than the sample: in the leaf's
+/// function (1), in a function that the leaf's function had called meanwhile (2), or elsewhere, for instance in the function to which the leaf's
+/// function had returned (0).
 #[inline]
 pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'_>>, time_ns: u64) -> usize {
     let mut words = kernel_words(chain);
@@ -53,7 +54,7 @@ pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'
 
 #[inline(never)]
 fn words_of_precise_leaf(index: &Index, leaf: u64, first: u64, second: Option<u64>, time_ns: u64) -> usize {
-    // Two addresses without a name count as one function.
+    // Two addresses in code without a name count as the same function.
     let code = |addr| Some(index.code.at(addr, time_ns)).filter(|code| code.is_named());
     let of_leaf = code(leaf);
     if code(first) == of_leaf {

@@ -89,8 +89,8 @@ impl<S: Sink> Sink for Vec<S> {
 
 /// A selected sample.
 pub struct SampleView<'s> {
-    /// Position of the event in the recording. If samples read all counters of a group (`{a,b}:S`), each event that has grown since the sample before
-    /// gets the record as a sample of its own.
+    /// Position of the event in the recording. A sample may read all counters of a group (`{a,b}:S`). The sink then gets the record once for each
+    /// event whose counter has grown since the previous sample.
     pub event: usize,
     /// Number of samples in the record, and number of events that they stand for.
     pub count: Count,
@@ -146,7 +146,7 @@ pub(crate) struct LeftOut {
     pub(crate) samples: u64,
     /// Offset of the first unreadable sample, and the error.
     pub(crate) first: Option<(u64, String)>,
-    /// Samples of tasks that are not selected, in the selected time and on the selected CPUs, by event.
+    /// Samples in the selected time and on the selected CPUs that belong to tasks outside of the selection, by event.
     pub(crate) of_other_tasks: BTreeMap<usize, Count>,
 }
 
@@ -172,9 +172,9 @@ struct EventPlan {
 /// Source of the number of events that a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
-    /// Period of the sample; `without` if the sample has no period.
+    /// Period of the sample; if the sample has no period, the number `without`.
     Period { without: u64 },
-    /// Period in the payload of bprec's sampling program; `without` if the payload has no period.
+    /// Period in the payload of bprec's sampling program; if the payload has no period, the number `without`.
     Payload { without: u64 },
     /// Growth of the counters that the sample reads; each counter that has grown makes a sample of its own event.
     Readings,
@@ -197,7 +197,8 @@ impl EventPlan {
             EventKind::State | EventKind::Other => return None,
         };
         let is_aggregated = index.aggregations.contains_key(&event);
-        // Growth is the difference of two readings, so every reading is needed, even if its event is not selected.
+        // The growth of a counter is the difference of two readings. A sample that reads counters is therefore needed even if its event is not
+        // selected.
         (is_asked || weight == Weight::Readings).then_some(EventPlan { kind, weight, is_aggregated })
     }
 
@@ -207,7 +208,7 @@ impl EventPlan {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
             Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
-            // Not used: samples that read counters are counted per counter.
+            // A sample that reads counters gets the growth of each counter instead of this value.
             Weight::Readings => 0,
         };
         let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };
@@ -336,7 +337,7 @@ pub(crate) fn run<S: Sink>(
     PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
     let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
-    // The growth of a counter needs the order of the file.
+    // The growth of a counter can be computed only if its samples are read in the order of the file.
     let needs_order = plans.iter().flatten().any(|plan| plan.weight == Weight::Readings);
     let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
@@ -354,7 +355,7 @@ pub(crate) fn run<S: Sink>(
     (worker.sink, worker.left_out)
 }
 
-/// Cuts a slice into the parts that begin at `starts`: (number of the slice, offset), ascending.
+/// Cuts a slice into parts. `starts` has the starts of the parts in all slices as (number of the slice, offset), ascending.
 fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
     let (bytes, offset) = (records.rest(), records.offset());
     let end = offset + bytes.len() as u64;
@@ -408,7 +409,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         };
         let work = &work;
         let sinks = std::thread::scope(|scope| {
-            // This thread works too, with all other threads that could be started.
+            // This thread works too, beside the other threads that could be started.
             let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
             let handles: Vec<_> = forks.into_iter().map_while(start).collect();
             first();
@@ -463,8 +464,8 @@ impl<'i, S: Sink> Worker<'i, S> {
         }
     }
 
-    /// Processes the counters that a sample reads: each counter that has grown makes a sample of its own event. An invalid value does not prevent
-    /// the other values from being counted.
+    /// Processes the counters that a sample reads: each counter that has grown makes a sample of its own event. After an invalid value, the other
+    /// values are still counted.
     #[cold]
     fn readings(
         &mut self,

@@ -19,21 +19,21 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: FxHashMap<Counter, u64>,
-    /// True if the first value of a counter always counts as growth.
+    /// True if a counter's first value always counts as growth; false if it may include growth from before the recording.
     counts_from_zero: bool,
 }
 
 impl Readings {
-    /// Makes readings that work as in perf: all that a counter has counted before its first sample is growth.
+    /// Makes readings that count as perf does: a counter's first value is growth, even if it began before the recording.
     pub(crate) fn like_perf() -> Readings {
         Readings { counts_from_zero: true, ..Readings::default() }
     }
 
-    /// Fills `growth` with (event, growth) for each counter that has grown. Must get all samples, selected or not, in the order in which the kernel
-    /// wrote them.
+    /// Fills `growth` with (event, growth) for each counter that has grown. The caller must pass all samples, selected or not, in the order in which
+    /// the kernel wrote them.
     ///
     /// # Errors
-    /// Fails if a value belongs to no event or is smaller than the value before. The other values of the sample still count.
+    /// Fails if a value belongs to no event or is smaller than the counter's previous value. The other values of the sample still count.
     pub(crate) fn take(
         &mut self,
         events: &Events,
@@ -53,8 +53,8 @@ impl Readings {
     /// Calls `visit` with the growth of each counter of a sample.
     ///
     /// Counters start at 0, so the first value of a counter is its growth. But a recording may lack its beginning (later files of `--switch-output`):
-    /// then the first value of the sampled counter is beyond twice its period. The sampled counter has then grown by one period since the missing
-    /// sample before; the growth of the other counters is unknown until their second value.
+    /// then the first value of the sampled counter is above twice its period. In this case, the sampled counter is taken to have grown by one period,
+    /// as between any two of its samples. The first growth of the other counters is unknown and counts as 0.
     ///
     /// # Errors
     /// Fails as [`Readings::take`] does.
@@ -75,7 +75,7 @@ impl Readings {
         let period = fields.period.or(always).filter(|period| *period > 0);
         let values = || fields.read.iter().flat_map(|values| values.iter());
         let id_of = |id: Option<u64>| id.or(fields.id.filter(|_| !is_group));
-        // Up to twice the period is still a first overflow: the interrupt of a counter may be late, by less than a period.
+        // A value of up to twice the period still counts as the first overflow, because the interrupt of a counter may be late by nearly a period.
         let is_beyond = |value: u64| period.is_some_and(|period| value > period.saturating_mul(2));
         let lacks_beginning = values().filter(|_| !self.counts_from_zero).any(|read| {
             id_of(read.id).is_some_and(|id| {

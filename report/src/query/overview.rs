@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Share, %, below which a row would show 0.00.
+/// Least share of a row, %: a lower share would be shown as 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 /// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
@@ -47,7 +47,7 @@ pub(super) struct Parts<'p> {
     pub(super) paid: PaidByInterval,
     /// Samples in user space; `None` if only some programs are selected.
     pub(super) user: Option<Count>,
-    /// Limit on the rows of programs and of payers; the last row is for all others.
+    /// Limit on the rows of programs, and on the rows of payers. If there are more, the last row stands for the rest.
     pub(super) max_rows: usize,
 }
 
@@ -63,7 +63,7 @@ impl Parts<'_> {
         let (programs, program_of) = self.programs();
         let (payers, payer_of) = self.payers();
         let mut flows: FxHashMap<(usize, usize), (Count, IntervalSums)> = FxHashMap::default();
-        // A payer whose samples weigh nothing has no slice.
+        // A cell without weight has no flow, and its payer may have no slice.
         for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
             let (count, sums) = flows.entry((program, payer_of[cell.payer])).or_default();
@@ -110,7 +110,7 @@ impl Parts<'_> {
     /// Returns the slices of programs, and for each program or other row the position of its slice.
     fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<ProgramOrName<'_>, usize>) {
         let mut charged: Vec<(ProgramOrName<'_>, Count)> = Vec::new();
-        // A payer whose samples weigh nothing has no slice.
+        // Cells without weight belong to payers without a slice.
         for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let key = (cell.program, cell.name.as_str());
             match charged.last_mut().filter(|(last, _)| *last == key) {
@@ -189,7 +189,7 @@ impl Parts<'_> {
         row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
     }
 
-    /// Returns the interval with the share of `count`, % of the interval's own length, because the last interval may be short. `None` for an interval
+    /// Returns the interval with the share of `count` in the length of this interval, %: the last interval may be shorter. `None` for an interval
     /// after the end.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
         let elapsed_ns = self.report.recording.elapsed_ns?;

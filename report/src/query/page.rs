@@ -88,7 +88,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     };
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
-    // Without samples in programs, `of_first` would list the code of all programs.
+    // If no program has samples, `of_first` would list the code of all programs, so the page has no code.
     let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,

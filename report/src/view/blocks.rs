@@ -49,7 +49,8 @@ pub(super) enum Block<'v> {
 pub(super) struct Legend {
     /// Columns with their meanings.
     pub(super) columns: Vec<Column>,
-    /// Meanings of marks, each with the column that has the mark. The text is left out if this column is not shown; `None` for a text that stays.
+    /// Meanings of marks, each with the name of the column that has the mark. A meaning is left out if its column is not shown. `None` for a meaning
+    /// that is always shown.
     pub(super) marks: Vec<(Option<&'static str>, &'static str)>,
 }
 

@@ -28,8 +28,8 @@ pub(super) fn type_name(btf: &Btf<'_>, id: u32) -> String {
     Printer::new(btf).declare(id, String::new())
 }
 
-/// Definition of a type, followed by the definitions of the types that it contains by value, each once: named structs, unions and enums, and typedefs
-/// of structs, unions and enums.
+/// Definition of a type, followed by the definitions of the types that it contains by value, each once. Only named structs, unions and enums have a
+/// definition, and typedefs of structs, unions and enums.
 pub(super) fn definitions(btf: &Btf<'_>, id: u32) -> Vec<String> {
     let mut defined = vec![definition(btf, id)];
     // `seen`: visited types. `inside`: types still to visit. An unnamed type is already printed in the definition around it.
@@ -142,7 +142,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         types.is_some() && bytes.is_some()
     }
 
-    /// Declaration of `inner` with type `id`, built from the inside out as in C. `inner` is the declared name, or empty for a bare type.
+    /// Declaration of a name `inner` with the type `id`, built from the inside out as in C. If `inner` is empty, the bare type.
     fn declare(&self, mut id: u32, mut inner: String) -> String {
         let mut qualifiers = String::new();
         let base = loop {

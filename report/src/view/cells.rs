@@ -40,8 +40,8 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Distinct attach points of a program, with the count of repeated attach points. `beside` is the program's type, if the same row shows it: this type
-/// and a colon are removed from the start of an attach point.
+/// Distinct attach points of a program; one that occurs several times has its count. `beside` is the program's type, if the same row shows it. An
+/// attach point that starts with this type and a colon is then shown without them.
 pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     let without_type = |attachment| beside.and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
     let mut distinct: Vec<(&str, usize)> = Vec::new();
@@ -100,7 +100,8 @@ pub(super) fn event(event: &Event, exact: &Exact) -> String {
     }
 }
 
-/// Share of the time in which a multiplexed event was counted, in brackets; empty if the event was always counted, or if its count is unknown.
+/// Share of the time in which a multiplexed event was counted, in brackets. Empty if the event was counted all of the time, or if its count is
+/// unknown.
 pub(super) fn turns(event: &Event) -> String {
     match event.counted.value() {
         Some(event) if event.running < 1.0 => format!("[{:.0}%]", (event.running * 100.0).clamp(1.0, 99.0)),
@@ -122,7 +123,7 @@ pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
     if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
 }
 
-/// Time per run, ns. If run statistics were on for only a part of the time, this is the average of the runs in that part, without an estimate mark.
+/// Time per run, ns. If run statistics were on for only a part of the time, it is the mean of the runs in that part, without the mark of an estimate.
 pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
     match exact.time.value().filter(|_| is_in_parts(source, exact)) {
         Some(time) => decimal(time.value),
@@ -153,7 +154,7 @@ pub(super) fn measured(exact: &Exact) -> String {
         _ if exact.runs == 0 => UNKNOWN.into(),
         0 => "none".into(),
         _ if !exact.is_estimate || unmeasured == 0 => "all".into(),
-        // Nearly all runs: a ratio would read "1 in 1".
+        // For nearly all runs, a ratio would read "1 in 1".
         _ if unmeasured < exact.runs / 20 => format!("all but {}", grouped(unmeasured)),
         measured => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
     }

@@ -67,7 +67,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
-    // A clock needs no columns per run: NS/RUN of run statistics is better than a time per run from samples.
+    // An event that is a clock has no columns per run: its time per run from samples is worse than NS/RUN, which comes from run statistics.
     if !is_time {
         add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
@@ -80,7 +80,7 @@ fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
             |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
         let mut cells = Vec::new();
         let of_cost = find(DiffMetric::Cost, name);
-        // For a clock, the values are shares of the machine. The change is that of the cost, because the share changes in proportion.
+        // For a clock, the values are shares of the machine. The change shown is that of the cost, because the share changes in the same proportion.
         let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
         let decimals = if is_time { Some(2) } else { None };
         cells.extend(four(values, of_cost, decimals));

@@ -32,7 +32,8 @@ pub(super) fn lines(diff: &Diff) -> [String; 3] {
     ]
 }
 
-/// Significant change of a program's time per run, %, or else of its cost, with the metric. `None` if neither change is significant.
+/// Significant change of a program's time per run, or if that is not significant, of its cost, in %, with the metric. `None` if neither change is
+/// significant.
 fn shown_change(program: &ProgramDiff) -> Option<(&ProgramDiff, &MetricDiff, f64)> {
     [DiffMetric::TimePerRun, DiffMetric::Cost].into_iter().find_map(|wanted| {
         program.metrics.iter().filter(|metric| metric.metric == wanted).find_map(|metric| {
@@ -52,7 +53,8 @@ fn change_of(program: &ProgramDiff, metric: &MetricDiff, percent: f64) -> String
     }
 }
 
-/// Share of the machine before and after, with the change of the cost and its confidence interval. If the share is unknown: cost per second and CPU.
+/// Share of the machine before and after, with the change of the cost and its confidence interval. If the share is unknown, the cost per second and
+/// CPU.
 fn total(diff: &Diff) -> String {
     let find = |wanted| diff.total.iter().find(|metric| metric.metric == wanted);
     let value = |metric: &MetricDiff| Some((metric.base.estimate.value()?.value, metric.new.estimate.value()?.value));

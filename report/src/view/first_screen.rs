@@ -19,7 +19,7 @@ const MAX_FLAGS: usize = 12;
 /// Least share, %, that does not round to 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 
-/// Costs by interval: (interval index, samples of mean weight).
+/// Costs by interval: (index of the interval, weight as a number of samples of mean weight).
 type TimedCosts = Vec<(u32, f64)>;
 
 /// Answer on one screen: cost of BPF, costliest programs, payers, reasons, and confidence.
@@ -94,7 +94,7 @@ pub struct ScreenRow {
     pub percent: f64,
     /// The share as text.
     pub text: String,
-    /// Self, helper and entry parts of `percent`.
+    /// Parts of `percent`: self, helper and entry.
     pub columns: [f64; 3],
     /// Runs per second; empty if unknown.
     pub runs: String,
@@ -120,7 +120,7 @@ pub struct ScreenRow {
     /// Payers of the program, the largest first.
     #[serde(skip)]
     pub payers: Vec<CostPart>,
-    /// Shares over time, %, the oldest first. All rows of a screen have equally many values.
+    /// Shares over time, %, the oldest first. All rows of a screen have the same number of values.
     #[serde(skip)]
     pub series: Vec<f64>,
 }
@@ -175,7 +175,7 @@ struct PayerOfAll {
 /// Load or unload of a program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flag {
-    /// Seconds of selected time before.
+    /// Time of the load or unload: seconds of the selected time before it.
     pub at_s: f64,
     /// Name of the program, and `loaded` or `unloaded`.
     pub text: String,
@@ -219,7 +219,7 @@ impl Interval {
         let counting = self.counting_percent.map(|it| format!("counting runs ≈{} %", fixed(it, 2)));
         let sampled = format!("{samples} of {} in {} s", clean(&event.name), fixed(sampled_s, 1));
         let said = own.into_iter().chain([sampled]).chain(counting).map(|text| Trust { text, lacks: false });
-        // These statements follow the statement on lost samples, because a narrow screen has room only for the first statements.
+        // A narrow screen shows only the first statements, so these follow the one on lost samples.
         screen.trust.splice(1..1, said);
         screen
     }
@@ -286,7 +286,7 @@ struct ScreenSource<'m> {
     overview: &'m Overview,
     advice: &'m [EventFinding],
     trees: &'m [Tree],
-    /// [`Rates::PerSecond`] for an interval of a recording that is under way, `Count` for a recording.
+    /// Form of runs: per second for an interval of a recording that is under way, a count for a recording.
     rates: Rates,
 }
 
@@ -424,7 +424,7 @@ impl ScreenSource<'_> {
     fn row(&self, slice: &ProgramSlice) -> ScreenRow {
         let (event, programs) = (self.event, &self.report.programs);
         let program = slice.program.map(|at| &programs[at]);
-        // The label has an id if several programs have the same name.
+        // If several programs have the same name, the label includes the id.
         let others = self.overview.programs.iter().filter_map(|other| Some(&programs[other.program?]));
         let has_twin =
             program.is_some_and(|program| others.filter(|other| other.label() == program.label()).count() > 1);

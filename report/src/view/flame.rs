@@ -26,7 +26,7 @@ impl Stacks {
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
     }
 
-    /// Removes the frames of tasks and of user space, and merges equal stacks, so that a program has one graph for all tasks that run it.
+    /// Removes the frames of tasks and of user space, and merges stacks that are then equal. A program thus has one graph for all tasks that run it.
     pub fn in_kernel(self) -> Stacks {
         let is_outside =
             |frame: &&u32| matches!(self.frames[**frame as usize].kind, FrameKind::Task | FrameKind::User { .. });
@@ -60,7 +60,7 @@ fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<Listin
     let inclusive = tree.inclusive();
     let Some(total) = inclusive.first().copied().filter(|total| *total > 0) else { return Vec::new() };
     let column = |weight: u64| (u128::from(weight) * width as u128 / u128::from(total)) as usize;
-    // For each node: the row of its children, and the weight to the left of its next child.
+    // For each node: the number of its children's row, and the total weight of its children so far, which is to the left of the next child.
     let mut places: Vec<(usize, u64)> = vec![(0, 0)];
     let mut rows: Vec<ListingRow> = Vec::new();
     for (at, weight) in inclusive.iter().copied().enumerate().skip(1) {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(texts(&all), ["|task         |other", "|left |right\\…"]);
         let right = &all.rows[1].boxes[1];
         assert_eq!((right.columns.clone(), right.text.as_str()), (6..14, "right\\u{1b} · 40.00 %"));
-        // Three of the seven samples below the task take eight of twenty columns; shares refer to all samples.
+        // The seven samples below the task fill the twenty columns, so three of them take eight. The shares in the texts refer to all ten samples.
         let below = stacks.flame_listing(20, &["task".to_owned()]);
         assert_eq!(texts(&below), ["|task               ", "|left   |right\\u{1b}"]);
         assert_eq!(below.above, ["e · 7 of 10 samples below task"]);

@@ -130,9 +130,9 @@ impl Column {
         self.cut_to.map(|least| least.max(width_of(&self.name)))
     }
 
-    /// Width limit of the column if the table does not fit into `line` characters. A column without a drop order gets a third of the line, and a
-    /// droppable column an eighth, but no column gets less than its least width. A column cut at the end starts at its least width and later gets the
-    /// rest of the line. `None` for a column whose cells are never cut.
+    /// Width to which the column is cut if the table does not fit into `line` characters: a third of the line for a column that should stay, an
+    /// eighth for a droppable column, but never less than its least width. A column cut at the end is cut to its least width, and later gets the rest
+    /// of the line. `None` for a column whose cells are never cut.
     fn share_of(&self, line: usize) -> Option<usize> {
         let share = match (self.cut, self.drop_order) {
             (Cut::End, _) => 0,
@@ -185,8 +185,8 @@ impl Grid {
         before != (self.widths.clone(), self.kept.clone())
     }
 
-    /// Layout for lines of `limit` characters. If the table is too wide, text columns are cut to a share of the line, and then columns are dropped
-    /// until the rest fits. The share only grows with the line, so that a wider line never shows shorter names.
+    /// Layout for lines of `limit` characters. If the table is too wide, text columns are first cut to a share of the line. Then columns are dropped
+    /// until the others fit. A column's share depends only on the line, so a wider line never shows shorter names.
     pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
         let columns = &self.columns;
         let mut widths: Vec<Option<usize>> =
@@ -201,10 +201,11 @@ impl Grid {
             let shown = |at: &usize| widths[*at].is_some();
             let droppable = (0..columns.len()).filter(shown).filter(|at| columns[*at].drop_order > 0);
             let first = droppable.max_by_key(|at| (columns[*at].drop_order, *at));
-            // Columns without a drop order: the widest text column is narrowed first, and then numbers are dropped from the right.
+            // If only columns without a drop order are left, the widest text column is narrowed, character by character. If no text column can be
+            // narrowed any more, number columns are dropped from the right.
             let room = |at: &usize| Some(widths[*at]?.saturating_sub(columns[*at].least_width()?));
             let widest = (0..columns.len()).filter(|at| room(at).is_some_and(|room| room > 0));
-            // A number is never cut, because a part of a number would read as another number.
+            // A number is dropped rather than cut, because a part of a number would read as another number.
             let last_number = (1..columns.len()).filter(shown).rfind(|at| columns[*at].align == Align::Right);
             if let Some(at) = first {
                 (widths[at], is_whole) = (None, false);
@@ -216,7 +217,8 @@ impl Grid {
                 break;
             }
         }
-        // Names do not get the width of dropped columns: in a slightly wider line, a column would return and the name would be shorter.
+        // The width of dropped columns is not given to names. Otherwise a slightly wider line, in which such a column returns, would show shorter
+        // names.
         for at in (0..columns.len()).filter(|at| is_whole || columns[*at].cut == Cut::End) {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));

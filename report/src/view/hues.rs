@@ -22,10 +22,10 @@ const HUES: [[u8; 3]; 14] = [
     [231, 136, 85],
 ];
 const GREY: [u8; 3] = [125, 133, 144];
-/// Largest share of white in a shade: with more white, the hue cannot be recognised.
+/// Largest part of white in a shade. With more white, the hue cannot be recognised.
 const LIGHTEST: f64 = 0.7;
-/// Distance between the shades of successive programs, as a part of the range of shades. With the golden ratio, each new shade is far from all
-/// earlier shades.
+/// Distance between the shades of successive programs, as a part of the range of shades. The golden ratio keeps each new shade far from all earlier
+/// shades.
 const SHADE_STEP: f64 = 0.618_034;
 
 /// Colour of a program: a hue in a shade, or grey.
@@ -56,7 +56,8 @@ pub(super) struct Hues {
 }
 
 impl Hues {
-    /// Returns the colours of rows. If fewer than two owners are known, each program gets its own hue, because one hue for all would say nothing.
+    /// Returns the colours of rows. If fewer than two owners are known, each program gets a hue of its own: with hues by owner, all programs would
+    /// look alike.
     pub(super) fn of(&mut self, rows: &[ScreenRow]) -> Vec<Hue> {
         let owners = rows.iter().map(|row| row.owner.as_str()).filter(|owner| !owner.is_empty());
         let first = owners.clone().next();

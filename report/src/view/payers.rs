@@ -101,7 +101,8 @@ impl<'r> PayerLine<'r> {
         self.all.is_none()
     }
 
-    /// Cell of a share of the line, with `≈` if the count is an estimate. 100 % has no mark: part and whole are then the same estimate.
+    /// Cell of a share of the line, with `≈` if the count is an estimate. A share of 100 % has no mark, because an estimate is exactly 100 % of
+    /// itself.
     fn share(&self, share: Option<f64>) -> String {
         if self.is_estimate && share != Some(100.0) { estimate(share) } else { percent(share) }
     }
@@ -152,7 +153,7 @@ enum Which {
     Pairs(Repeated),
 }
 
-/// Form of the program's name in the second and later lines of a program.
+/// Way to show the program in its second and further lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
     /// Blank after the first line.
@@ -194,7 +195,7 @@ fn fields<'r>(report: &'r Payers, which: Which) -> LineColumns<'r, PayerLine<'r>
     for (at, key) in report.keys.iter().enumerate() {
         let label = move |it: &PayerLine<'r>| it.payer.get(at).cloned();
         fields.push(F::csv(key.to_string(), label).and_text(key_column(*key), move |it| {
-            // In the table of payers, the first column also has the names of sums.
+            // The table of payers has no column of programs, so the names of sums are in the first column of payers.
             let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
             label(it).or(sum).unwrap_or_default()
         }));

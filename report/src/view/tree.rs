@@ -56,11 +56,11 @@ struct TreeLine<'r> {
     total_percent: Option<f64>,
     /// Text of the line in tables; empty for lines that only CSV has.
     text: String,
-    /// Share of the cost of all BPF, %. `None` for lines that have no such share; `Some(None)` for an unknown share.
+    /// Share of the cost of all BPF, %; `Some(None)` if it is unknown. `None` for lines that have no such share.
     bpf_percent: Option<Option<f64>>,
     /// True for a node whose cost is charged to the program.
     is_charged: bool,
-    /// True for a node if the total of its tree includes other programs. Only then does the node show a share of the total.
+    /// True for a node of a tree whose total includes other programs. Only such a node shows a share of the total.
     is_shared: bool,
 }
 

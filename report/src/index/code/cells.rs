@@ -11,7 +11,7 @@ pub(crate) struct Cells<T> {
     segments: Vec<(u64, T)>,
 }
 
-/// First and last time, ns, for which a lookup's result holds.
+/// First and last time, ns, between which a lookup gives the same result.
 pub(crate) type Moments = (u64, u64);
 
 impl<T: Copy> Cells<T> {

@@ -34,25 +34,26 @@ impl Range {
         self.start < self.end && self.from_ns <= self.to_ns
     }
 
-    /// Returns the times at which the range becomes or stops being a candidate, or changes its rank.
+    /// Returns the times at which a search at the range's start may find another result because of this range.
     fn changes(&self) -> [u64; 4] {
         let freed = self.to_ns.saturating_add(FREE_DELAY_NS).saturating_add(1);
         [self.from_ns.saturating_sub(CLOCK_SKEW_NS), self.from_ns, self.to_ns, freed]
     }
 }
 
-/// Time after an unload is announced in which the code may still run: the memory is freed after a grace period.
+/// Time for which code may still run after its unload is announced: the kernel frees the memory only after a grace period.
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Limit on the difference of the clocks of two CPUs.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Limit on starts searched per address, for hostile files: an image claims a page, and at most 64 programs fit into a page.
+/// Limit on the starts that are searched per address, for hostile files. Real files need fewer: an image claims a page, and at most 64 programs fit
+/// into a page.
 const MAX_STEPS: usize = 256;
-/// Limit on ranges searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next 64 ranges,
-/// and the 64 oldest: ranges without an announced load time sort first.
+/// Limit on the ranges that are searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next
+/// 64 ranges loaded after it, and the 64 oldest. Ranges without an announced load time are among the oldest.
 const MAX_VERSIONS: usize = 64;
-/// Limits per range on search steps and on segments while compiling, and an allowance for all ranges together. Beyond them, addresses without a cell
-/// are searched at each lookup. Most recordings need about four of each per range. Six thousand programs on a few pages (a hundred loads per second
-/// for a minute) would need 1,700 steps and 23 segments per range.
+/// Limits on search steps and on segments while the ranges are compiled: this many per range, and `SPARE` more. Beyond them, the remaining addresses
+/// get no cell and are searched at each lookup. Most recordings need about four steps and four segments per range. Six thousand programs on a few
+/// pages (a hundred loads per second for a minute) would need 1,700 steps and 23 segments per range.
 const SEARCHED_PER_RANGE: usize = 256;
 const SEGMENTS_PER_RANGE: usize = 16;
 const SPARE: usize = 1 << 16;
@@ -68,8 +69,8 @@ pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = 
     entries.into_iter().map(range)
 }
 
-/// Compiled ranges: the code at an address at a time. If programs come and go for long on the same few pages, cells for all addresses would take too
-/// much memory; addresses above the last cell are then searched.
+/// Compiled ranges: the code at each address by time. Cells would take too much memory if many programs are loaded one after another on the same few
+/// pages. Addresses above the last cell are searched instead.
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     cells: Cells<Option<Code>>,
@@ -141,7 +142,7 @@ struct Overlaps {
     first: Vec<u32>,
     /// Ranges by start, then by load time.
     ranges: Vec<Range>,
-    /// For each range, the latest unload time of this range and of the ranges before it with the same start.
+    /// Latest unload time of each range and the ranges before it with the same start.
     gone_by_ns: Vec<u64>,
     /// For each start, the highest end of the ranges with this start or a lower one.
     reach: Vec<u64>,
@@ -162,7 +163,7 @@ struct Answer {
 
 impl Overlaps {
     fn new(mut ranges: Vec<Range>) -> Overlaps {
-        // The sort is stable: ranges of one start and time keep the recording's order.
+        // The sort is stable: ranges with the same start and load time keep their order in the recording.
         ranges.sort_by_key(|range| (range.start, range.from_ns));
         let mut overlaps = Overlaps::default();
         let (mut reach, mut first, mut changes) = (0, 0, Vec::new());
@@ -190,7 +191,7 @@ impl Overlaps {
         overlaps
     }
 
-    /// Finds the code at an address at a time. `below` is the number of starts up to the address.
+    /// Finds the code at an address at a time. `below` is the number of starts that are not above the address.
     fn search(&self, addr: u64, below: usize, time_ns: u64) -> Answer {
         let mut second_best: Option<((u8, u64), Code)> = None;
         let (mut until_ns, mut steps) = (u64::MAX, 1);
@@ -218,8 +219,8 @@ impl Overlaps {
         changes.get(changes.partition_point(|change| *change <= time_ns)).copied().unwrap_or(u64::MAX)
     }
 
-    /// Returns the ranges of a start that were loaded at most `early_ns` after `time_ns`, the newest first. Each has the latest unload time among
-    /// itself and the older ranges. [`MAX_VERSIONS`] limits the ranges: those in the middle are skipped.
+    /// Returns ranges of a start, the newest first, that were loaded before `time_ns` or at most `early_ns` after it. The time with each range is the
+    /// latest unload time of this range and all older ones. [`MAX_VERSIONS`] limits the number of ranges; beyond it, the middle ones are skipped.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
@@ -238,12 +239,13 @@ impl Overlaps {
         there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
     }
 
-    /// Returns rank and code of the likeliest range that has this start and contains an address, for a start without a range announced as loaded. Of
-    /// equal ranks, the oldest range wins.
+    /// Returns rank and code of the likeliest range with this start that contains an address. Called only if no range with this start is announced as
+    /// loaded at the time. Of equal ranks, the oldest range wins.
     fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Code)> {
         let mut best: Option<((u8, u64), Code)> = None;
         for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
-            // This range and all older ranges were unloaded by `gone_by_ns`. The earlier a range was unloaded, the less likely it is.
+            // This range and all older ranges had been unloaded by `gone_by_ns`. A longer time since the unload gives a worse rank, so the search can
+            // end.
             let is_late = time_ns.checked_sub(gone_by_ns).is_some_and(|late| match best {
                 Some(((1, best), _)) => late > best,
                 Some(((0, _), _)) => true,
@@ -263,8 +265,8 @@ impl Overlaps {
     }
 }
 
-/// Rank of a range that is not announced as loaded; lower is likelier. A loaded range has 0, an unloaded range 1 and the time since the unload, and a
-/// range that loads soon 2 and the time until the load, ns. `None` if the range is too far from the time.
+/// Rank of a range that is not announced as loaded at a time; lower is likelier. The first number is 0 for a loaded range, 1 for an unloaded range
+/// and 2 for a range that is loaded soon. The second number is the time since the unload or until the load, ns. `None` if this time is too long.
 fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
     if time_ns < range.from_ns {
         let early = range.from_ns - time_ns;

@@ -74,7 +74,8 @@ impl KernelFrame {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     compiled: Compiled,
-    /// Pages for which [`PlainTest`] is false: pages of the compiled ranges, of the kernel functions that run programs, and of the byte before each.
+    /// Pages on which [`PlainTest`] must be false: those of compiled ranges and of kernel functions that run programs, and of the byte before each
+    /// range or function.
     pages: PageFilter,
     area: Area,
     /// Kernel functions that the recording names.
@@ -100,8 +101,8 @@ impl CodeMap {
         let announced = ranges.iter().filter(|range| range.is_any()).map(|range| (range.start, range.end));
         let spans = announced.chain(maps.module_area());
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
-        // If the address ranges of the kernel and its modules are missing, kernel code looks like unknown BPF code. Then no address counts as
-        // unknown BPF code.
+        // Without the address ranges of the kernel and its modules, kernel code inside the area would count as unknown BPF code. The area is then
+        // left empty.
         let area = area.filter(|_| !maps.is_empty()).map(|(low, high)| {
             let low = low.saturating_sub(PACK_BYTES);
             Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
@@ -124,8 +125,9 @@ impl CodeMap {
         self.resolved(self.compiled.at(addr, time_ns).0, addr)
     }
 
-    /// Returns the code of a frame at a time, and the times for which it holds. A return address is after the call, so the byte before it is looked
-    /// up first. The address itself is looked up second: below an interrupt, it may be the first byte of a program.
+    /// Returns the code of a frame at a time, and the times for which it holds. A return address points after the call, so the byte before the
+    /// address is looked up. If no compiled range has this byte, the address itself is looked up: in a frame that was interrupted, it may be the
+    /// first byte of a program.
     pub(crate) fn of_frame(&self, frame: KernelFrame, time_ns: u64) -> (Code, Moments) {
         let addr = frame.code_addr();
         let (code, moments) = self.compiled.at(addr, time_ns);
@@ -151,7 +153,8 @@ impl CodeMap {
     }
 }
 
-/// Quick test that is true only if an address is in plain kernel code, both as an exact address and as a return address. Most sampled addresses pass.
+/// Quick test that is true only if an address is in plain kernel code, whether the address is exact or a return address. Most sampled addresses pass
+/// the test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlainTest<'m> {
     pages: PageBits<'m>,
@@ -172,7 +175,7 @@ impl Area {
     }
 }
 
-/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of addresses with the same hash, the cache has the
+/// Cache of the code of frames, for one thread: samples have the same frames again and again. Of frames with the same hash, the cache holds the
 /// latest.
 #[derive(Debug)]
 pub(crate) struct CodeCache<'i> {

@@ -41,7 +41,8 @@ fn a_return_address_is_behind_the_call() {
     let function = Code::Function { program: 3, function: 0 };
     assert_eq!((of(PROGRAM + 0x80, false), of(PROGRAM + 0x80, true)), (function, Code::Unknown));
     assert_eq!((of(READ, false).kernel_function(), of(READ, true).kernel_function()), (Some(0), Some(1)));
-    // Below an interrupt at a program's first instruction, the frame has the program's start, although it counts as a return address.
+    // An interrupt arrived at the program's first instruction. The frame has this address but counts as a return address, which would be after the
+    // call.
     assert_eq!(of(PROGRAM, false), function);
 }
 

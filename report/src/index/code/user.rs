@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Limit on mappings; further mappings are only counted.
 const MAX_MAPS: usize = 1 << 18;
-/// Limit on segments per mapping if mappings overlap (hostile files), and an allowance for all.
+/// Limit on segments while mappings are compiled, for hostile files with many overlaps: this many per mapping, and `SPARE` more per process.
 const SEGMENTS_PER_MAP: usize = 16;
 const SPARE: usize = 1 << 12;
 /// Limit on the chain of parent processes from which mappings are inherited.
@@ -121,7 +121,8 @@ impl UserMaps {
         self.functions(named, file).and_then(|functions| functions.name(number)).map_or(&[], |name| name)
     }
 
-    /// Returns the file mapped at an address, and the mapping: the newest mapping of the process, or an inherited mapping.
+    /// Returns the file mapped at an address, and the mapping. A process without a mapping there has the mapping that it inherited at its start from
+    /// its parent.
     pub(crate) fn find(&self, pid: u32, addr: u64, time_ns: u64) -> Option<(u32, Mapped)> {
         self.find_inherited(pid, addr, time_ns, MAX_FORKS)
     }
@@ -131,7 +132,7 @@ impl UserMaps {
         let started = parents[..parents.partition_point(|(since, _)| *since <= time_ns)].last();
         let map = self.processes.get(&pid).and_then(|maps| maps.at(addr, time_ns).0);
         let map = map.filter(|map| addr < map.end);
-        // An older mapping belongs to an earlier process with the same id.
+        // A mapping from before the process started belongs to an earlier process with the same id.
         match map.filter(|map| started.is_none_or(|(since, _)| *since <= map.time_ns)) {
             Some(map) => Some((map.file, Mapped { ip: addr, map_start: map.start, pgoff: map.pgoff })),
             None => {
@@ -142,8 +143,8 @@ impl UserMaps {
     }
 }
 
-/// Compiles the mappings of a process: at each address, the newest mapping wins. Where too many mappings overlap, an address has only the newest
-/// mapping of the whole recording.
+/// Compiles the mappings of a process: at each address and time, the newest mapping wins. Beyond the limit on segments, an address has only its last
+/// mapping.
 fn compile(mut maps: Vec<UserMap>) -> Cells<UserMap> {
     maps.retain(|map| map.start < map.end);
     maps.sort_by_key(|map| map.time_ns);

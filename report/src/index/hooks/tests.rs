@@ -114,13 +114,14 @@ fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
     let raw = Some((vec![1, 2], 0));
     assert_eq!(of(&["sched_clock", "bpf_trace_run2", "__bpf_trace_sys_enter", "__traceiter_sys_enter"]), raw);
     assert_eq!(of(&["__traceiter_sys_enter"]), raw);
-    // Tracepoints of a class share a function. Its caller identifies the tracepoint; if the kernel calls the function directly, no frame does.
+    // Tracepoints of a class share a function, and its caller identifies the tracepoint. If the kernel calls the shared function without that caller,
+    // no frame identifies the tracepoint.
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(6));
     assert_eq!(of(&["trace_call_bpf", "perf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(10));
     assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own function");
     assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "no frame identifies the hook");
     assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "a program that is reached by tail calls is on no hook");
-    // A probed function identifies its hook at every position in the chain.
+    // A probed function identifies its hook wherever it is further out in the chain.
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"]), one(4));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock", "vfs_read", "do_exit"]), one(5));
     assert_eq!(
@@ -157,7 +158,7 @@ fn programs_are_on_hooks_while_they_are_loaded() {
     assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "no other program is attached there");
 }
 
-/// Without attachments in the recording, the only program of a type is charged.
+/// If the recording has no attachments, a hook is charged to the program of its type, provided that there is only one.
 #[test]
 fn of_recordings_without_attachments_the_only_program_is_told() {
     let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);
@@ -198,15 +199,15 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
     assert_eq!(of(&uprobe, Some(0x7f12_3456_713d)), Some(vec![1]));
     assert_eq!(of(&uprobe, Some(0x5555_5555_5140)), None, "a probe that runs no program");
     assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "no address identifies the probe");
-    // The address identifies no uretprobe: the function has already returned.
+    // The task's address does not identify a uretprobe, as the probed function has already returned.
     assert_eq!(of(&["sched_clock", "uretprobe_dispatcher"], Some(0x5555_5555_5140)), Some(vec![2]));
     // A kprobe on `do_exit`, further out in the chain, is not the hook.
     assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"], Some(0x139)), Some(vec![3]));
 }
 
-/// Linux 7.3: a program with a `tracing_multi` link shares the trampoline of each of its functions with a program that is attached to that function
-/// only.
+/// Linux 7.3: a program with a `tracing_multi` link is attached to several functions. On each of them, it shares the trampoline with the program that
+/// is attached to this function alone.
 #[test]
 fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     let programs: Vec<IndexedProgram> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
@@ -235,7 +236,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
     assert_eq!(runners(&listed), [(vec![0, 2], 0), (vec![1], 0), (vec![2], 0)]);
     let unlisted = [attached(12, "fexit_multi", "vfs_read"), attached(12, "fexit_multi", "70 more")];
     assert_eq!(runners(&unlisted), [(vec![0, 2], 1), (vec![1], 1), (vec![2], 0)]);
-    // Older recorders wrote such a link in this form, because they did not know its type.
+    // Older recorders do not know the type of a `tracing_multi` link: they write `15` and no target.
     assert_eq!(runners(&[attached(12, "15", "")]), [(vec![0], 1), (vec![1], 1), (vec![2], 0)]);
     assert_eq!(runners(&[]), [(vec![0], 0), (vec![1], 0), (vec![], 0)]);
 }

@@ -26,6 +26,6 @@ fn code_of_another_program_at_the_same_place_is_not_the_first_ones() {
     let (ranges, names) = owners(20);
     assert_eq!(ranges, [(0, 50, owner(0)), (50, u64::MAX, owner(1))]);
     assert_eq!(names, ["a", "b"]);
-    // If the kernel also announces the program that was listed, it stays one program with one range.
+    // The program is listed at the start and announced by the kernel. It stays one program with one range.
     assert_eq!(owners(10).0, [(0, u64::MAX, owner(0))]);
 }

@@ -8,8 +8,8 @@ const FEW_FOR_A_MARGIN: usize = 5;
 /// Upper 95 % limit on the expected number of events when none was seen.
 const NONE_SEEN: f64 = 3.0;
 
-/// Returns half of the 95 % interval of the runs; `None` if runs were seen, but in a single window. Each window represents a time (`stands`), and a
-/// part of this time (`seen`) was counted.
+/// Returns half of the 95 % interval of the runs; `None` if runs were seen, but only in a single window. `stands` is the time that each window
+/// represents, and `seen` is the part of this time in which runs were counted.
 pub(super) fn margin(strata: &[WindowStratum], stands: &[f64], seen: &[f64]) -> Option<f64> {
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     if all().all(|at| strata[at].runs == 0.0) {
@@ -27,7 +27,7 @@ pub(super) fn time_margin_ns(strata: &[WindowStratum], stands: &[f64], seen: &[f
     if runs > 0.0 { margin_of(strata, stands, seen, time_ns / runs, |it| it.time_ns) } else { None }
 }
 
-/// Returns the margin of the sum of `value`; `each` is the mean of `value` per run.
+/// Returns the margin of the sum of `value` over all windows; `each` is the mean of `value` per run.
 fn margin_of(
     strata: &[WindowStratum],
     stands: &[f64],
@@ -39,7 +39,7 @@ fn margin_of(
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     let rate = |it: &WindowStratum| value(it) / it.on_ns;
     let last = strata.len() - 1;
-    // A window in the middle is in two pairs: half of its weight goes to each.
+    // A window between two others is in two pairs, so half of its weight goes to each pair.
     let weight_of_pair = |at: usize| weight(at) / if at > 0 && at < last { 2.0 } else { 1.0 };
     let pairs = strata.windows(2).enumerate().map(|(at, pair)| {
         let (one, other) = (pair[0].on_ns, pair[1].on_ns);
@@ -59,8 +59,8 @@ fn margin_of(
     Some(quantile * variance.max(least).sqrt())
 }
 
-/// Returns the degrees of freedom of a sum of weighted squared differences, in which each difference depends on the difference before: the degrees
-/// for equal variances, limited by the degrees that follow from the squares themselves.
+/// Returns the degrees of freedom of a sum of weighted squared differences. Neighbouring differences share a window, so they are not independent. The
+/// result is the lower of two estimates: one from the weights, for windows of equal variance, and one from the weighted squares.
 fn degrees(pairs: &[(f64, f64)]) -> f64 {
     let sum = |of: &dyn Fn(&(f64, f64)) -> f64| -> f64 { pairs.iter().map(of).sum() };
     let (weights, squares) = (sum(&|it| it.0), sum(&|it| it.0 * it.0));

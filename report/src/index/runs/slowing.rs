@@ -2,23 +2,23 @@
 //!
 //! - In windows, counting took the part `c` of a CPU: the number of runs times the cost of counting one. Outside of windows, a load without spare
 //!   time runs `1/(1 − c)` times as often, and a load with spare time equally often. The factor is `1 + p·(1/(1 − c) − 1)`, where `p` is 1 for a load
-//!   without spare time, and 0 for a load with spare time. The prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on, as
-//!   opening and closing a window takes the load's time, too.
+//!   without spare time, and 0 for a load with spare time. It may be above 1, because opening and closing a window takes the load's time, too. The
+//!   prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on.
 //! - Samples cover all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
 //!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
 
 use super::{ProgramKey, ProgramSeries, RunSeries};
 use rustc_hash::FxHashMap;
 
-/// Part of the counting cost that is inside the measured time of a run: 47 of 82 ns, measured.
+/// Part of the cost of counting a run that is inside the run's measured time: 47 of 82 ns, measured.
 const IN_THE_RUN: f64 = 0.57;
 /// Relative standard deviation of the counting cost.
 const COST_ERROR: f64 = 0.1;
-/// Part of the missing ticks of the sampling clock that may be of busy time; the other ticks are of idle time.
+/// Part of the missing ticks of the sampling clock that may have been in busy time. The other missing ticks are ticks of idle time.
 const BUSY_TICKS: f64 = 0.1;
 /// Limit on the part of a CPU that counting takes: a run takes at least as long as its counting.
 const MOST_TAKEN: f64 = 0.5;
-/// Least ratio of runs by samples to runs by counting. Below it, samples cannot see the program, and are not used.
+/// Least ratio of the runs by samples to the runs by counting. A lower ratio shows that samples miss the program, and they are not used.
 const LEAST_SEEN: f64 = 0.5;
 /// Least number of samples for an estimate.
 const FEW_SAMPLES: u64 = 10;
@@ -42,7 +42,7 @@ pub(crate) struct SampledTime {
     pub(crate) most_ns: f64,
 }
 
-/// Ratio of a program's run rate outside of windows to its rate in windows.
+/// Slowdown of a program by counting: the ratio of its run rate outside of windows to its rate in windows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slowing {
     pub(super) factor: f64,
@@ -92,7 +92,7 @@ impl RunSeries {
             let points = program.points.windows(2);
             points.map(|pair| (pair[1].moment, pair[1].since(&pair[0]).0 as f64)).collect::<Vec<_>>()
         };
-        // Holds the runs in each window, by the window's end; then the part of a CPU that counting took in the window.
+        // First the runs of all programs in each window, by the window's end; then the part of a CPU that counting these runs took.
         let mut windows: FxHashMap<u32, f64> = FxHashMap::default();
         let all = self.programs.values().flat_map(grown);
         all.for_each(|(moment, runs)| *windows.entry(moment).or_default() += runs);
@@ -126,7 +126,8 @@ fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
             _ => (-(p - 1.0) / BEYOND).exp() / BEYOND,
         };
         let likelihood = sampled.map_or(1.0, |(factor, error)| {
-            // A sampled factor far outside of the range of the integration is clamped near its bounds.
+            // A factor by samples may be far outside of the range of the integration. It is clamped to a few standard deviations beyond the range, so
+            // that a likelihood remains.
             let off = (factor - 1.0).clamp(-FAR * error, f64::from(MOST_TIMES) * (most - 1.0) + FAR * error) - slower;
             let variance = error * error + own * own;
             (-0.5 * off * off / variance).exp() / variance.sqrt()
@@ -156,10 +157,10 @@ mod tests {
             assert!(found.margin < 0.2, "{sampled}: {found:?}");
         }
         assert!((1.6..1.9).contains(&of(Some((9.0, 0.03))).factor));
-        // Half of the runs are slowed down.
+        // A factor halfway between 1 and 1.25: half of the runs are slowed down.
         let half = of(Some((1.125, 0.02)));
         assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
-        // Samples are weighted by their certainty.
+        // Samples with a large error hardly change the factor.
         let unsure = of(Some((1.0, 0.5)));
         assert!((1.09..1.17).contains(&unsure.factor), "{unsure:?}");
     }

@@ -62,7 +62,7 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     let mut series = series([
         reading(10, None, 10, Some(3)),
         reading(20, None, 15, Some(3)),
-        // This reading is earlier than the one before.
+        // This reading is dated before the previous reading.
         reading(15, None, 99, Some(9)),
         reading(30, None, 40, Some(4)),
     ]);
@@ -84,7 +84,7 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     assert!(!all_of_it.is_estimate);
 }
 
-/// A reading with an earlier time has the moment at which the recorder found the program.
+/// A reading that is dated before the previous one tells when the recorder found the program: its counts start there.
 #[test]
 fn a_program_begins_where_it_was_found() {
     let other = RunStats { time_ns: 20, programs: Vec::new(), on_ns: None, others_ns: None };
@@ -92,7 +92,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// A reading that lacks this program does not end its time.
+/// A reading of other programs alone, between two readings of this program, does not cut off its runs.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {
@@ -114,7 +114,7 @@ fn a_reading_of_others_cuts_no_runs_off() {
     assert_eq!(cuts(&series), [0, 40, 100, 110, 200], "snapshots that contain at least half of the programs");
 }
 
-/// A moment with a reading of very many programs does not decide which moments count as complete readings.
+/// A single reading of very many programs does not make the usual readings count as incomplete.
 #[test]
 fn a_reading_of_very_many_programs_leaves_the_cuts_of_the_others() {
     let of = |time_ns, programs: u32| {
@@ -186,7 +186,7 @@ fn what_counting_slows_runs_more_often_beside_windows() {
     let slowed = corrected(Some(truth as f64));
     assert!(off(&slowed, truth).0 < 0.03);
     assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load with idle time");
-    // The estimate is between the two bounds.
+    // Without samples, the margin is wide: it covers the true number of either load.
     assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
     // The sum over all parts of the time equals the whole.
     let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];
@@ -200,7 +200,7 @@ fn a_busy_time_weighs_as_much_as_it_is_long() {
     let mut windows = vec![(0, 1000), (1000, 2000)];
     windows.extend((0..10).map(|at| (2050 + at * 100, 2060 + at * 100)));
     let found = whole(&in_windows(&windows, 3000, |by_ns| by_ns.saturating_sub(2000) * 3));
-    // Off by no more than half of the gap at the edge.
+    // The error is at most the runs in half of the gap between the quiet and the busy time.
     assert!((2900.0..=3000.0).contains(&found.runs), "{found:?}");
 }
 
@@ -322,7 +322,7 @@ fn of_long_recordings_fewer_moments_are_kept() {
     assert!(cuts.len() <= MOST_CUTS + 1 && cuts[0] == 0 && cuts[cuts.len() - 1] == last * 1_000);
     let sum: f64 = (0..cuts.len() as u32 - 1).map(|at| long.in_interval(KEY, at).into_value().unwrap().runs).sum();
     assert_eq!(sum, (last * last) as f64);
-    // With windows, the estimate stays the same except for joined gaps.
+    // With windows, dropping readings changes the estimate only by joining gaps.
     let windows: Vec<(u64, u64)> = (0..readings / 2).map(|at| (at * 100 + 40, at * 100 + 60)).collect();
     let thinned = whole(&in_windows(&windows, readings * 50, |by_ns| by_ns));
     assert!((thinned.runs / (readings * 50) as f64 - 1.0).abs() < 1e-3, "{thinned:?}");
@@ -386,7 +386,8 @@ fn others_count_where_they_had_statistics_on_all_the_time() {
     let of = |from_ns, to_ns| series.between(KEY, from_ns, to_ns).into_value();
     let exact = of(0, 100).unwrap();
     assert_eq!((exact.count(), exact.is_estimate, exact.counted_ns), (40, false, 100.0));
-    // The runs of the remaining time follow from the counted time; the 30 runs of unknown time are not used.
+    // The runs from 100 to 300 are estimated from the 100 ns in which runs were counted. The 30 runs that other tools counted for an unknown time are
+    // not used.
     let all = of(0, 300).unwrap();
     assert_eq!((all.count(), all.is_estimate, all.counted_ns), (120, true, 100.0));
 }

@@ -92,10 +92,10 @@ const NAMES: &[(&str, &str)] = &[
     ("/lxc.monitor.web", "/lxc.monitor.web"),
     // Docker in LXC.
     ("/lxc.payload.web/system.slice/docker-{ID}.scope", "docker:5c37f9c5ea1a"),
-    // Machines of systemd, virtual ones among them.
+    // Machines of systemd-machined: containers of systemd-nspawn, and virtual machines.
     ("/machine.slice/systemd-nspawn@build.service/payload/init.scope", "nspawn:build"),
     (r"/machine.slice/machine-qemu\x2d1\x2dweb.scope/libvirt/emulator", "machine:qemu-1-web"),
-    // Others.
+    // Amazon ECS and Garden.
     ("/ecs/0410e1a1fde64b1bb5b2bcb3d2a9ff0a/{ID}", "ecs:5c37f9c5ea1a"),
     (
         "/ecs/0410e1a1fde64b1bb5b2bcb3d2a9ff0a/0410e1a1fde64b1bb5b2bcb3d2a9ff0a-2532609239",
@@ -103,7 +103,7 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("/ecstasks.slice/ecstasks-0410e1a1fde64b1bb5b2bcb3d2a9ff0a.slice/docker-{ID}.scope", "docker:5c37f9c5ea1a"),
     ("/garden/b29069cf-99ec-4d5b-7ffc-8a9c", "garden:b29069cf-99ec-4d5b-7ffc-8a9c"),
-    // Units of systemd: services, their own groups, templates, scopes, slices, those of users.
+    // Units of systemd: services, cgroups inside a service, templates, scopes, slices, units of users.
     ("/init.scope", "init.scope"),
     ("/system.slice/ssh.service", "ssh.service"),
     ("/system.slice/systemd-udevd.service/udev", "systemd-udevd.service"),

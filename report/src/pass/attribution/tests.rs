@@ -113,18 +113,18 @@ fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
     // Program 1 ran in a helper that a subprogram of program 0 had called.
     let nested = [PROG_B + 8, TRACE_CALL + 8, LOOKUP + 0x10, PROG_A_SUB + 0x10, PROG_A + 0x20, TRACE_CALL + 8];
     assert_eq!(attribution(&index, &nested), (own(1, 0), vec![1, 0]));
-    // The frame next to the program names the helper, not the leaf. It is a return address, so 1 must be subtracted.
+    // The frame next to the program names the helper; the leaf does not. The frame has a return address, so the call is 1 byte before it.
     assert_eq!(attribution(&index, &[VFS_READ + 1, LOOKUP + 0x10, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 0xf));
 }
 
 #[test]
 fn a_return_address_is_behind_the_call() {
     let index = index(true);
-    // The call is the last instruction of the subprogram: the address after it belongs to no program.
+    // A call is the last instruction of the subprogram, so its return address belongs to no program. The byte before it does.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
-    // The same address as a leaf does not belong to the program.
+    // As the exact address of a leaf, the same address does not belong to the program.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
-    // An interrupt occurred at the first instruction.
+    // An interrupt came at the first instruction of a program.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
 }
 
@@ -132,22 +132,23 @@ fn a_return_address_is_behind_the_call() {
 #[test]
 fn a_chain_may_begin_behind_the_leaf() {
     let index = index(true);
-    // The helper had returned to the program. This frame is not a return address: it is the first byte of the function.
+    // The sampled helper had returned to the program before the interrupt. The chain's first address is exact: it is the first byte of the program,
+    // where no call can return to.
     assert_eq!(precise(&index, LOOKUP + 4, &[PROG_A, TRACE_CALL + 8]), (helper(0, 0, LOOKUP + 4), vec![0]));
     assert_eq!(precise(&index, PROG_A_SUB + 4, &[PROG_A + 8, TRACE_CALL + 8]), (own(0, 1), vec![0]));
-    // The program had called a helper.
+    // The sampled program had called a helper before the interrupt.
     assert_eq!(precise(&index, PROG_B + 4, &[LOOKUP, PROG_B + 8, TRACE_CALL + 8]), (own(1, 0), vec![1]));
-    // First a hook, then a trampoline had called its program.
+    // The sample is in code that runs a program: first a hook, then a trampoline. Each had called its program before the interrupt.
     assert_eq!(precise(&index, TRACE_CALL + 4, &[PROG_A, TRACE_CALL + 8]), (Charge::Entry, vec![]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: None };
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // The sample is from before a program ran: nothing is charged to the program.
+    // Neither the sampled function nor the interrupted one was called by a program, so nothing is charged to a program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
-/// The frame is the sample's address in the charged program, even if another program is further out in the chain.
+/// The frame of an attribution is an address in the charged program, even if another program is further out in the chain.
 #[test]
 fn the_frame_is_that_of_the_function_that_is_charged() {
     let index = index(true);
@@ -173,13 +174,13 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let entry = |called| Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called };
     assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
-    // The trampoline calls the function that it instruments: this cost is not the program's.
+    // The trampoline called the function that it instruments. This function's cost is not charged to the program.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
-    // Two programs are attached to program 0, which is further out in the chain.
+    // Programs 3 and 4 are attached to program 0 by a trampoline. Program 0 is further out in the chain, but they are charged.
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
     assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (shared, vec![0]));
     assert_eq!(index.hooks.groups()[1].programs, Box::from([3, 4]));
-    // The sample is in the traced program, which its trampoline called.
+    // The trampoline had called the function that it instruments, which is of program 0. The sample is charged to program 0.
     assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Charge::Entry, vec![]));
@@ -203,7 +204,8 @@ fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Charge::Elsewhere);
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Charge::Elsewhere);
-    // Functions that a trampoline on a program calls are charged to the programs attached there; without attached programs, to the program itself.
+    // A function that a trampoline on a program calls is charged to the programs attached there. A function that the program itself calls is charged
+    // to the program.
     assert_eq!(
         attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0,
         Charge::SharedEntry { group: 1, strangers: 0, interval: None }
@@ -305,7 +307,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill), entry);
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill[1..]), entry);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_enter_read", &fill), entry);
-    // If no BPF program is on the event, the kernel fills the fields for another user of the event.
+    // Without a BPF program on the event, the kernel fills the fields for another user of the event, so nothing is charged.
     assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &fill), Charge::Elsewhere);
     assert_eq!(charge("perf_syscall_enter", "syscalls:sys_exit_read", &fill), Charge::Elsewhere);
     // All events of a class share one function; `__traceiter_NAME` in the chain identifies the event.

@@ -49,7 +49,7 @@ impl BillPart {
     /// Number of parts.
     pub(crate) const COUNT: usize = BillPart::ProgramInTasks as usize + 1;
 
-    /// Part for the same work in the owner's own tasks.
+    /// Returns the part for the same work in a task of the owner.
     fn in_own_tasks(self) -> BillPart {
         match self {
             BillPart::OwnCode | BillPart::Helper | BillPart::Entry | BillPart::ProgramInTasks => {
@@ -77,9 +77,9 @@ pub(crate) type BillKey = (Option<u32>, Option<u32>, BillPart, Option<u32>);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Billed {
     pub(crate) count: Count,
-    /// Part of `count`: shares of work that several owners may have caused.
+    /// Part of `count` from work that several owners may have caused: this owner's share of such work.
     pub(crate) shared: Count,
-    /// Part of `shared`: code that a hook runs once for all its programs. It stays while one program stays.
+    /// Part of `shared` in code that a hook runs once for all its programs. If one of the programs is removed, this code still runs for the others.
     pub(crate) common: Count,
 }
 
@@ -91,7 +91,7 @@ impl Billed {
     }
 }
 
-/// Key of samples to be shared.
+/// Key of samples that are divided among several programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct SharedKey {
     part: BillPart,
@@ -124,7 +124,7 @@ impl EventBillLines {
         self.busy.get_or_insert_default().entry(payer).or_default().merge(count);
     }
 
-    /// Adds the lines of another thread. `numbers` are the numbers here of the other thread's payers.
+    /// Adds the lines of another thread. `numbers` has this thread's number of each of the other thread's payers.
     fn merge(&mut self, other: EventBillLines, numbers: &[u32]) {
         let number = |payer: Option<u32>| payer.map(|payer| numbers[payer as usize]);
         for ((owner, program, part, payer), billed) in other.lines {
@@ -141,7 +141,7 @@ impl EventBillLines {
         }
     }
 
-    /// Returns the lines with other numbers of payers.
+    /// Returns the lines with new numbers of the payers; `numbers` is indexed by the old numbers.
     fn renumbered(self, numbers: &[u32]) -> EventBillLines {
         let mut lines = EventBillLines::default();
         lines.merge(self, numbers);
@@ -170,7 +170,7 @@ impl EventBillLines {
             let group = &groups[sharers.group as usize];
             let mut of_group = group.programs.iter().map(|program| owners.number_of(*program));
             let first = of_group.next().flatten();
-            // If all programs have one owner, the share of each program does not matter to the owner.
+            // If one owner has all programs of the group, it gets all of the cost, however the programs share it.
             let sole = first.filter(|first| sharers.strangers == 0 && of_group.all(|owner| owner == Some(*first)));
             (sharers, (key, sole), count)
         });
@@ -192,9 +192,9 @@ impl EventBillLines {
 #[derive(Debug)]
 struct BillFacts {
     owners: Arc<Owners>,
-    /// Causes by number of a kernel function.
+    /// Work because of BPF that a kernel function does, by number of the function.
     causes: FxHashMap<u32, BpfCause>,
-    /// Programs with a map of ring buffers, and programs with a map of perf event buffers: they can fill these buffers.
+    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: those that use a map of this type.
     fillers: [HookGroup; 2],
     /// File name and offset of each user probe.
     probed: Vec<(String, u64)>,
@@ -277,8 +277,8 @@ impl<'i> BillSink<'i> {
         Ok(owners.of_process(sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX)))
     }
 
-    /// Returns the cause of a sample outside of programs. Also returns the user-space address, or the offset in a file, that identifies a user probe,
-    /// if known. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
+    /// Returns the cause of a sample outside of programs, and the address that identifies a user probe, if known: in user space, or as an offset in a
+    /// file. Leaves the kernel functions of the sample's call chain in [`BillSink::functions`].
     fn cause(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<Option<(BpfCause, Option<u64>)>> {
         self.functions.clear();
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
@@ -303,12 +303,12 @@ impl<'i> BillSink<'i> {
             found = found.or(cause.filter(|_| counts));
             is_leaf = false;
         }
-        // Only the outermost frame shows that the exception came from user mode.
+        // An exception counts only if its function is the outermost frame, which shows that it came from user mode.
         Ok(found.or(exception).map(|cause| (cause, user_ip(&chain))))
     }
 
-    /// Returns the cause of a sample in user mode, and the offset of the probe in its file if known; `None` if no user probe is the cause. After
-    /// the trap of a probe, the CPU takes pending interrupts at the probed instruction or at the next one.
+    /// Returns the cause of a sample in user mode, and the offset of the probe in its file if known; `None` if no user probe is the cause. Interrupts
+    /// that are pending during a probe's trap come right after it, at the probed instruction or at the next one. Samples there belong to the probe.
     fn user_probe(&self, pid: u32, ip: u64, time_ns: u64) -> Option<(BpfCause, Option<u64>)> {
         let (file, mapped) = self.index.user.find(pid, ip, time_ns)?;
         let path = self.index.user.path(file);
@@ -354,7 +354,7 @@ impl<'i> BillSink<'i> {
                 let group = u32::from(cause == BpfCause::PerfBufferWakeup);
                 let has_fillers = !self.facts.fillers[group as usize].programs.is_empty();
                 let runner = if has_fillers { Runner::Several { group, strangers: 0 } } else { Runner::Unknown };
-                // Events of perf also wake readers: if no program fills perf buffers, the wake-up has no BPF cause.
+                // Perf events also wake their readers. If no program fills perf event buffers, such a wake-up is no work for BPF.
                 (Some(runner).filter(|_| has_fillers || cause == BpfCause::RingBufferWakeup), BillPart::Wakeup)
             }
             Some((cause, user_ip)) => {
@@ -409,7 +409,8 @@ impl Sink for BillSink<'_> {
             self.events.of(sample.event).add_busy(payer, sample.count);
         }
         if payer.is_some() && task_owner.is_some() {
-            // A task that is gone runs no program of others either.
+            // Lines are split by payer only for predictions without some programs, in which only removed owners have tasks. A removed task is gone
+            // with all its time, including other owners' programs that ran in it.
             self.events.of(sample.event).add((task_owner, None, BillPart::Tasks, payer), sample.count);
             return Ok(());
         }

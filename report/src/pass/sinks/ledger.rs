@@ -18,8 +18,8 @@ use rustc_hash::FxHashMap;
 pub(crate) struct ProgramCharges {
     /// Programs and charges, in the order of the first charge.
     list: Vec<(u32, Charges)>,
-    /// Hash table (linear probing) of positions in `list`: the slot of a position is the lowest bits of its program's number, or the next free slot.
-    /// The length is a power of two, at least twice the number of programs.
+    /// Hash table of positions in `list`, with linear probing. A program's slot is given by the lowest bits of its number; if it is taken, the next
+    /// free slot is used. The length is a power of two, at least twice the number of programs.
     places: Vec<u32>,
 }
 
@@ -110,12 +110,12 @@ pub(crate) struct EventLedger {
     pub(crate) unknown_code: Count,
     /// Samples in programs that run under the kernel's guard against nesting.
     pub(crate) guarded: Count,
-    /// True if pid 0 had samples in user mode: that is a task of another pid namespace, not the idle task.
+    /// True if pid 0 had samples in user mode. The idle task has none, so pid 0 then stands for tasks of other pid namespaces.
     pub(crate) has_foreign_tasks: bool,
     /// Samples that the kernel counted without a call chain, as its table was full.
     pub(crate) overflow: Count,
     pub(crate) programs: ProgramCharges,
-    /// Inclusive samples by group of programs.
+    /// Inclusive samples of each group of programs (`--by owner` and the like), by number of the group.
     pub(crate) groups: Vec<Count>,
     /// Time of the first and last sample, ns.
     pub(crate) span: Option<(u64, u64)>,
@@ -187,7 +187,7 @@ impl EventLedger {
         &mut self.groups[number]
     }
 
-    /// Counts a sample once for each group with a program in the chain. `group_of` has the group of each program.
+    /// Counts a sample once for each group that has a program in the chain, even if it has several. `group_of` has the group of each program.
     #[inline(never)]
     fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
         let group = |program: &u32| group_of[*program as usize];

@@ -38,7 +38,7 @@ pub(crate) enum Key {
     Workload(u32),
     /// A kernel function.
     Kernel(u32),
-    /// An interrupt that came while the program ran, or that the program ran in.
+    /// An interrupt: as a callee of the program, one that came while the program ran; as a payer, one that the program ran in.
     Interrupt,
     /// An interval of time, by its number.
     Interval(u64),
@@ -53,13 +53,14 @@ pub(crate) enum KeyBy {
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers, by several keys at once. With `is_whole`, samples outside BPF count too, and charged samples in interrupts get a further key.
+    /// Payers, each identified by several keys. With `is_whole`, samples outside of BPF count too, and charged samples in an interrupt get
+    /// [`Key::Interrupt`] as a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Payers, and intervals of one length. Samples outside BPF count too.
     PayersByInterval { payers: Vec<Payer>, intervals: Intervals },
     /// Intervals of one length.
     Intervals(Intervals),
-    /// Intervals between ascending moments. Samples of other times do not count.
+    /// Intervals between ascending moments. Samples before the first and after the last moment do not count.
     Moments(Vec<u64>),
 }
 
@@ -140,12 +141,12 @@ impl Charges {
     }
 }
 
-/// Interned keys. Several keys of a sample are nodes of a trie: each has the number of the key before it.
+/// Interned keys. Several keys of a sample form a path in a trie: each number stands for a key and the number of the key before it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyNumbers {
     numbers: FxHashMap<(Option<u32>, Key), u32>,
     keys: Vec<(Option<u32>, Key)>,
-    /// Latest number: successive samples often have the same key.
+    /// Number returned last, tried first: successive samples often have the same key.
     last: Option<u32>,
 }
 
@@ -190,9 +191,9 @@ impl KeyNumbers {
         Ok(number)
     }
 
-    /// Adds the keys of another table. Returns the number that each of them has here.
+    /// Adds the keys of another table. Returns, for each number in the other table, the number of the same keys in this table.
     pub(crate) fn merge(&mut self, other: KeyNumbers) -> Vec<u32> {
-        // A key's number is larger than the number of the key before it.
+        // In each table, a key's number is larger than the number of the key before it: `numbers` already has the key before.
         let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.len());
         for (before, key) in other.keys {
             let before = before.map(|before| numbers[before as usize]);
@@ -201,8 +202,8 @@ impl KeyNumbers {
         numbers
     }
 
-    /// Returns the keys of each number in ascending order, and the position of each number in this order. Numbers depend on the order of samples,
-    /// positions do not.
+    /// Returns the list of keys that each number stands for, sorted, and the position of each number in this order. The numbers depend on the order
+    /// of the samples, the positions do not.
     pub(crate) fn sorted(&self) -> (Vec<Vec<Key>>, Vec<u32>) {
         let mut paths: Vec<(Vec<Key>, u32)> = (0..self.keys.len() as u32).map(|key| (self.path(key), key)).collect();
         paths.sort_unstable();
@@ -258,7 +259,7 @@ struct EventCharges {
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// Code by address, to find interrupts further out in the chain than programs; `None` if keys do not depend on interrupts.
+    /// Cache of code by address, to find interrupts further out in the chain than programs. `None` if keys do not depend on interrupts.
     codes: Option<CodeCache<'i>>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
@@ -421,8 +422,8 @@ fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_form
     })
 }
 
-/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. An interrupt that came while a program
-/// ran is further in and does not count.
+/// Returns true if a program ran in an interrupt: an interrupt's entry function is further out in the call chain than the innermost BPF code. An
+/// interrupt that came while a program ran is further in and does not count.
 fn is_in_interrupt(
     index: &Index,
     codes: &mut CodeCache<'_>,

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 /// Programs that share a cost, in one interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sharers {
-    /// Number of their group in the index.
+    /// Number of the group of these programs in the index.
     pub(crate) group: u32,
     /// Number of further programs that may be on the hook.
     pub(crate) strangers: u32,
@@ -37,9 +37,10 @@ impl<'i> HookWeights<'i> {
         HookWeights { index, window, rates: rates.into() }
     }
 
-    /// Returns the weights of a group's programs in an interval: their run rates in the interval or, if these are unknown or all zero, in the whole
-    /// window. If the rates in the window are unknown or zero too, programs that run together get equal weights, and the weights of other programs
-    /// are unknown.
+    /// Returns the weights of a group's programs in an interval, as the first of these that is known:
+    /// - Their run rates in the interval, if known for all programs and not all zero.
+    /// - Their run rates in the whole window, under the same condition.
+    /// - Equal weights, if the hook runs all programs of the group whenever it is reached.
     fn of(&self, group: &HookGroup, interval: Option<u32>) -> Option<Vec<u64>> {
         let known = |rates: Option<Vec<u64>>| rates.filter(|rates| rates.iter().any(|rate| *rate > 0));
         let runs = &self.index.runs;
@@ -72,9 +73,9 @@ fn per_1000_seconds(runs: u64, in_ns: u64) -> Option<u64> {
     Some(u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
-/// Splits counts of shared hooks among the programs of each group in proportion to its weights. Calls `give(program, key, share)`; `program` is
-/// `None` for the share of further programs that may be on the hook and for groups without weights. The order of `parts` does not matter, and a
-/// program's share of an interval does not depend on how the interval is cut into parts.
+/// Splits counts of shared hooks among the programs of each group in proportion to the programs' weights. Calls `give(program, key, share)`.
+/// `program` is `None` for the share of strangers (programs that may be on the hook), and for a group without weights. The order of `parts` does not
+/// matter. A program's share of an interval's sum does not depend on how the interval is divided into parts.
 pub(crate) fn share_out<K: Ord>(
     parts: Vec<(Sharers, K, Count)>,
     weights: &HookWeights<'_>,
@@ -109,7 +110,7 @@ fn share_by<K: Ord>(
                 parts.iter().for_each(|(_, key, count)| give(None, key, *count));
                 continue;
             };
-            // The runs of strangers on this hook are unknown. Each stranger counts like the program with the most runs: it may have had as many.
+            // The run rates of strangers on this hook are unknown. Each stranger gets the highest rate among the known programs, an upper estimate.
             let most = ratio.iter().copied().max().unwrap_or(0);
             ratio.push(most.saturating_mul(strangers.into()));
             let whole: Count = parts.iter().map(|(.., count)| *count).sum();
@@ -126,21 +127,22 @@ fn share_by<K: Ord>(
     }
 }
 
-/// Takes the shares of a part from the remaining shares of a whole, in proportion.
+/// Takes the shares of a part out of the shares `left` for the remaining parts, in proportion to them.
 fn take(left: &mut [u64], part: u64) -> Vec<u64> {
     let taken = Owed::default().share(part, left);
-    // The subtraction cannot overflow: the remaining share is a whole number not less than the exact share, so rounding does not exceed it.
+    // The subtraction does not overflow. A share's exact value is at most what is left of it, which is a whole number, so the rounded value is not
+    // larger either.
     left.iter_mut().zip(&taken).for_each(|(left, taken)| *left -= taken);
     taken
 }
 
-/// Fractions that sharers have lost by rounding: they are added to the sharers' shares of the next number.
+/// Fractions of a unit that each sharer has lost by rounding so far. A sharer gets them when the next numbers are shared.
 #[derive(Debug, Default)]
 struct Owed(Vec<f64>);
 
 impl Owed {
-    /// Shares a number in the ratio of the weights. The remainder after rounding down goes to the sharers that are owed most; on a tie, to the first.
-    /// Sharers with weight 0 get nothing; if all weights are 0, all shares are 0.
+    /// Shares a number in the ratio of the weights. Shares are rounded down, and the remaining units go to the sharers that are owed most; of equals,
+    /// to the first. A sharer with weight 0 gets nothing. If all weights are 0, all shares are 0.
     fn share(&mut self, whole: u64, weights: &[u64]) -> Vec<u64> {
         let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         self.0.resize(weights.len(), 0.0);
@@ -201,8 +203,8 @@ mod tests {
         }
     }
 
-    /// Parts of several intervals, each with its own ratio. Every unit of a part is assigned, the share of a program in an interval does not depend
-    /// on the parts, and over all intervals each program gets its proportional share.
+    /// Parts of several intervals, each interval with its own ratio. Every unit of a part is given to a program or to strangers. A program's share of
+    /// an interval does not depend on the parts. Over all intervals, each program gets its proportional share.
     #[test]
     fn parts_add_up_to_shares_and_shares_to_the_ratios() {
         let mut below = numbers(1);
@@ -252,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Many small numbers, shared 9 : 1 and later 1 : 9: at any time, the sum of each share is within two units of its exact value.
+    /// Shares many small numbers, first 9 : 1 and later 1 : 9. At any time, the sum of the first sharer's shares differs from its exact value by at
+    /// most two units.
     #[test]
     fn what_rounding_leaves_does_not_add_up() {
         let mut owed = Owed::default();
@@ -265,11 +268,11 @@ mod tests {
             given += shares[0];
             assert!((due - given as f64).abs() <= 2.0, "{due} {given}");
         }
-        // The first hundred numbers are 199 units, the second hundred 200: exact shares of 179.1 and 20.
+        // The first hundred numbers are 199 units in total, the second hundred 200. The exact shares of the first sharer are 179.1 and 20.
         assert_eq!(given, 199);
     }
 
-    /// If a run count is unknown, programs that always run together share evenly; the shares of other programs are then unknown.
+    /// If the runs of one program are unknown, programs that always run together share evenly. The shares of other programs are then unknown.
     #[test]
     fn programs_without_runs_share_what_they_all_run_at() {
         let index = Index::default();
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!(of(&[2], false), None, "the program did not run");
         assert_eq!(of(&[0, 3], false), None, "the runs of one program are unknown");
         assert_eq!(of(&[0, 3], true), Some(vec![1, 1]));
-        // 300 runs in 2 s and 100 runs in 1 s: while both programs are loaded, the ratio is 3 : 2.
+        // 300 runs in 2 s and 100 runs in 1 s: the rates while the programs are loaded have the ratio 3 : 2.
         assert_eq!(
             [(300, 2), (100, 1)].map(|(runs, s)| per_1000_seconds(runs, s * 1_000_000_000)),
             [Some(150_000), Some(100_000)]

@@ -21,7 +21,7 @@ pub(crate) fn correct_runs(recording: &OpenRecording<'_>, index: &mut Index, thr
     index.runs.correct(run_ns, sampled.as_ref());
 }
 
-/// Returns an event that samples the time of everything that ran, without loss.
+/// Returns a timer event whose samples cover everything that ran on the machine, without loss.
 fn timer(recording: &OpenRecording<'_>, index: &Index) -> Option<usize> {
     let session = index.states.session.as_ref()?;
     let lost = &index.lost;
@@ -50,7 +50,7 @@ fn sampled(
     let by_cpu = KeyBy::Payers { payers: vec![Payer::Cpu], is_whole: true };
     let pivot = Pivot::new(index, by_cpu, recording.events.all().len());
     let (pivot, left_out) = run(recording, index, &selection, pivot, |_, _| {});
-    // A recording in progress ends at its latest reading.
+    // The recording may still be in progress: it then ends at its latest reading.
     let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
     let start_ns = index.states.session.as_ref()?.start_ns;
     let length_ns = index.recorded_ns(start_ns, end_ns)? as f64;
@@ -70,7 +70,7 @@ fn sampled(
             continue;
         };
         let Some(key) = index.programs.list[number as usize].key().filter(|_| count.samples > 0) else { continue };
-        // Share of the time of the CPU for which ticks arrived: the kernel merges late ticks of a timer.
+        // Part of this CPU's time for which timer ticks arrived. The other ticks are missing because the kernel merges late ticks.
         let arrived = (by_cpu[&cpu(cell.key)] as f64 / length_ns).min(1.0);
         let time = times.entry(key).or_default();
         time.samples = time.samples.saturating_add(count.samples);

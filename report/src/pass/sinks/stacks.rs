@@ -19,7 +19,8 @@ enum StackFrame {
     /// Task, as the outermost frame: the number of its name, and the workload of its container if containers are kept.
     Comm(u32, Option<u32>),
     Thread(u32, Option<u32>),
-    /// Code of the kernel or of a program that has a name. The number is the address in a program if addresses are kept, otherwise 0.
+    /// Code of the kernel or of a program that has a name. The second number is the address if the code is a program's and addresses are kept,
+    /// otherwise 0.
     Code(Code, u64),
     /// Address in the kernel or a module.
     KernelAddr(u64),
@@ -93,7 +94,7 @@ pub(crate) struct StacksSink<'i> {
     chain: Vec<StackFrame>,
 }
 
-/// A kept sample, with the sink's number of its stack. Sorts by thread and time.
+/// A kept sample. `stack` is the sink's number of its stack. Sorts by thread and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     pid: u32,
@@ -156,7 +157,7 @@ impl<'i> StacksSink<'i> {
         let is_user = sample.record.misc & misc::CPUMODE_MASK == misc::USER;
         let leaf_space = if is_user { Space::User } else { Space::Kernel };
         let mut space = leaf_space;
-        // The leaf's address is exact; addresses further out are return addresses, which point behind the call.
+        // The leaf's address is exact. The addresses further out are return addresses, which point after the call.
         let mut is_exact = true;
         let mut repeats_leaf = false;
         for word in sample.callchain()?.into_iter().flat_map(|chain| chain.iter()) {
@@ -166,7 +167,7 @@ impl<'i> StacksSink<'i> {
                     _ => Space::User,
                 };
                 is_exact = true;
-                // The next word is no address: it names the record that has the rest of the chain.
+                // The rest of the chain is in another record. The next word is no address but names that record.
                 if word == context::USER_DEFERRED {
                     self.chain.push(StackFrame::User);
                     break;
@@ -174,7 +175,8 @@ impl<'i> StacksSink<'i> {
                 continue;
             }
             if (leaf_space, space) == (Space::User, Space::Kernel) {
-                // The sample of a precise event was in user space, but its interrupt came in the kernel.
+                // The sample is of a precise event and was in user space, but its interrupt came in the kernel. The kernel's frames do not belong to
+                // the sample.
                 continue;
             }
             repeats_leaf |= self.chain.is_empty() && sample.ip() == Some(word);
@@ -186,7 +188,7 @@ impl<'i> StacksSink<'i> {
             let leaf = self.frame(leaf_space, KernelFrame { addr: ip, is_exact: true }, pid, time_ns);
             self.set_leaf(leaf);
         }
-        // A sample with an unreadable cgroup stays in the profile, as in exports without containers.
+        // A sample with an unreadable cgroup stays in the profile without a container, so that all exports have the same samples.
         let container = if self.kept.containers { self.container(sample).unwrap_or_default() } else { None };
         let thread = StackFrame::Thread(sample.pid_tid.1, container);
         self.chain.push(sample.comm.map_or(thread, |comm| StackFrame::Comm(comm, container)));
@@ -201,7 +203,8 @@ impl<'i> StacksSink<'i> {
         Ok(workload.filter(is_container))
     }
 
-    /// Replaces the first frames, which belong to the leaf of a precise event, by the leaf, as [`crate::pass::frames`] does.
+    /// Puts the leaf of a precise event in the place of the first frames, if these belong to the leaf's function, or else before them.
+    /// [`crate::pass::frames`] has the rules.
     fn set_leaf(&mut self, leaf: StackFrame) {
         let is_unnamed = |frame: &StackFrame| matches!(frame, StackFrame::KernelAddr(_));
         let is_function = matches!(leaf, StackFrame::Code(..) | StackFrame::Function(..));
@@ -257,9 +260,9 @@ impl<'i> StacksSink<'i> {
         let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
         let event = event.ok_or_else(no_event)?;
         let mut names = FrameNumbers::default();
-        // Several frames may have one name: all unknown addresses of a module are named after it.
+        // Several frames may have the same name, for instance all unknown addresses of a module. Their stacks are then one stack.
         let mut stacks: BTreeMap<FramesAndContainer, (Count, Vec<u32>)> = BTreeMap::new();
-        // The order of numbers does not depend on the order of samples, so neither do positions.
+        // Workloads have the same numbers in whatever order samples come, so the positions of containers are always the same.
         let used: BTreeSet<u32> = self.stacks.keys().filter_map(|frames| container_of(frames)).collect();
         let containers = used.iter().filter_map(|number| self.index.workloads().get(*number).cloned()).collect();
         let container_positions: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
@@ -399,7 +402,7 @@ impl Sink for StacksSink<'_> {
     }
 }
 
-/// Returns the workload of a stack's container, innermost frame first.
+/// Returns the container of a stack: the outermost frame, which is the last, has the number of its workload.
 fn container_of(frames: &[StackFrame]) -> Option<u32> {
     match frames.last() {
         Some(StackFrame::Comm(_, container) | StackFrame::Thread(_, container)) => *container,
@@ -422,7 +425,7 @@ impl FrameNumbers {
         })
     }
 
-    /// Returns the frames in an order that does not depend on the order of samples, and the final position of each number.
+    /// Returns the frames sorted by name, and the position of each number in this order. The order of samples does not matter.
     fn sorted(self) -> (Vec<Frame>, Vec<u32>) {
         let mut order = vec![0; self.numbers.len()];
         let mut frames = Vec::with_capacity(order.len());

@@ -3,8 +3,8 @@
 use crate::model::{Count, TimedCount};
 use std::sync::Arc;
 
-/// Intervals of equal length over parts of the time. The time between two parts does not count: a part continues the last interval of the part before.
-/// Times before the first part belong to the first interval.
+/// Intervals of equal length over parts of the time. The time between two parts does not count: an interval that has begun in one part continues in
+/// the next. Times before the first part belong to the first interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Intervals {
     /// Parts in order: start, end, and the length of all parts before, ns.
@@ -36,17 +36,18 @@ impl Intervals {
     }
 }
 
-/// Least number of cells before [`TimedCounts`] merges cells of the same number and interval.
+/// Number of cells from which [`TimedCounts`] merges cells of the same number and interval.
 const MERGED_FROM: usize = 1 << 16;
 
 /// Counts of numbered stacks or nodes by interval.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TimedCounts {
-    /// Cells in the order of samples. A number may have several cells of one interval, since samples of several CPUs are not in the order of time.
+    /// Cells in the order of samples. Several cells may have the same number and interval, because samples of different CPUs are not in the order of
+    /// time.
     cells: Vec<TimedCount>,
     /// Position in `cells` of the latest cell of each number.
     latest: Vec<u32>,
-    /// Number of cells that cannot be merged any further.
+    /// Number of cells that the last merge left.
     distinct: usize,
 }
 
@@ -68,7 +69,7 @@ impl TimedCounts {
         self.cells.push(TimedCount { number, interval, count });
     }
 
-    /// Adds the counts of another thread; `renumber` returns the number here of a number there.
+    /// Adds the counts of another thread. `renumber` returns this thread's number for a number of the other thread.
     pub(crate) fn merge(&mut self, other: TimedCounts, renumber: impl Fn(u32) -> u32) {
         for cell in other.cells {
             self.add(renumber(cell.number), cell.interval.into(), cell.count);
@@ -99,7 +100,7 @@ mod tests {
     fn time_between_parts_is_in_no_interval() {
         let intervals = Intervals::new([(100, 149), (300, u64::MAX)].into_iter(), 20);
         let at = |time_ns| intervals.at(time_ns);
-        // The first part is 49 ns long, so that the second begins in the third interval, 11 ns before its end.
+        // The first part is 49 ns long: two intervals, and 9 ns of the third. The second part continues the third interval for 11 ns.
         assert_eq!(
             [at(0), at(100), at(119), at(120), at(149), at(200), at(300), at(310), at(311)],
             [0, 0, 0, 1, 2, 2, 2, 2, 3]
@@ -113,7 +114,7 @@ mod tests {
     #[test]
     fn cells_of_a_number_and_interval_are_merged() {
         let mut counts = TimedCounts::default();
-        // Two CPUs, one after the other: the second goes back in time. Enough cells for a merge on the way.
+        // Samples of two CPUs come one after the other, so the intervals go back from 1 to 0. There are enough cells for merges in between.
         for _ in 0..2 * MERGED_FROM {
             for (number, interval) in [(7, 0), (3, 1), (7, 1), (7, 0)] {
                 counts.add(number, interval, Count { samples: 1, weight: 10 });

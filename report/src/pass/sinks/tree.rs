@@ -19,7 +19,7 @@ pub(crate) enum Step {
     Entry,
     /// A function or an image; code without a name is [`Code::Unknown`].
     Code(Code),
-    /// Entry code of several or of unknown programs, or interpreted programs, inside the parent step.
+    /// Programs without a tree of their own, inside the parent step: entry code of several or of unknown programs, or interpreted programs.
     OtherPrograms,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct PathNode {
     /// Number of the parent, smaller than the node's own; `None` for a root.
     pub(crate) parent: Option<u32>,
     pub(crate) step: Step,
-    /// Samples in the node itself, not in code that it called. For another program that ran there, all samples of that program.
+    /// Samples in the node itself, not in code that it called. If the node is another program below a root, all samples in that program.
     pub(crate) own: Count,
 }
 
@@ -40,7 +40,7 @@ impl PathNode {
     }
 }
 
-/// Limit on the depth of a tree: chains are shorter with the kernel's default settings. Deeper frames count as the last node.
+/// Limit on the depth of a tree. With the kernel's default settings, chains are shorter. Samples of deeper frames count in the deepest node.
 const MAX_DEPTH: usize = 128;
 
 /// Trees of an event.
@@ -87,11 +87,11 @@ pub(crate) struct TreeSink<'i> {
     codes: CodeCache<'i>,
     /// Buffer for the path of the current sample, innermost first.
     way: Vec<Step>,
-    /// Programs of the frames in `way`.
+    /// Segments of the call stack in `way`: one for each program.
     segments: Vec<Segment>,
 }
 
-/// Part of a call stack: frames of a program and of the code that it called. They follow the frames of the previous segment.
+/// Part of a call stack: frames of a program and of the code that it called. A segment begins where the previous segment ends.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     program: u32,
@@ -109,8 +109,8 @@ impl<'i> TreeSink<'i> {
         Some(self.intervals.as_ref()?.at(sample.time_ns?))
     }
 
-    /// Fills [`TreeSink::way`] with the frames of a sample, innermost first, and [`TreeSink::segments`] with their programs. Collects frames outside
-    /// of the outermost program only if tail calls can reach one of the programs.
+    /// Fills [`TreeSink::way`] with the frames of a sample, innermost first, and [`TreeSink::segments`] with their programs. Frames further out than
+    /// the outermost program are needed only to find the origin of tail calls.
     fn find_way(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let index = self.index;
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
@@ -137,8 +137,8 @@ impl<'i> TreeSink<'i> {
         Ok(())
     }
 
-    /// Adds the sample to the tree of each program in its chain: to the innermost program at the code that ran, and to the other programs at the
-    /// place where the next inner program ran. `inner` is the charged step if it is no function of a program.
+    /// Adds the sample to the tree of each program in its chain. In the tree of the innermost program, the sample counts at the code that ran; in the
+    /// tree of any other program, at the place where the next inner program ran. `inner` is the charged step if it is no function of a program.
     fn add_ways(
         &mut self,
         sample: &SampleView<'_>,
@@ -150,7 +150,7 @@ impl<'i> TreeSink<'i> {
         let trees = self.events.of(sample.event);
         let mut start = 0;
         for (nth, Segment { program, end }) in self.segments.iter().enumerate() {
-            // A program that occurs twice in the chain counts once.
+            // If a program is twice in the chain, only its inner segment counts, so that the sample is in its tree once.
             if !self.segments[..nth].iter().any(|inner| inner.program == *program) {
                 let mut node = trees.node(None, Step::Program(*program));
                 for step in self.way[start..*end].iter().rev().take(MAX_DEPTH) {
@@ -210,7 +210,7 @@ impl Sink for TreeSink<'_> {
 
     fn merge(&mut self, other: Self) {
         self.events.merge(other.events, |mine, theirs| {
-            // A node's number is larger than the number of its parent.
+            // A node's number is larger than its parent's, so `numbers` already has the parent.
             let mut numbers: Vec<u32> = Vec::with_capacity(theirs.nodes.len());
             for node in theirs.nodes {
                 let number = mine.node(node.parent.map(|parent| numbers[parent as usize]), node.step);

@@ -37,7 +37,7 @@ impl SiteCost {
 pub(super) struct ProgramSites {
     pub(super) cost: SiteCost,
     pub(super) entry: Count,
-    /// Program's estimated share of the entry code of hooks that run several programs; not included in `entry`.
+    /// Program's estimated share of the entry code of hooks that run several programs. It is not included in `entry`.
     pub(super) entry_shared: Count,
     /// Samples by index of the function.
     pub(super) functions: FxHashMap<u32, Vec<(Site, Count)>>,

@@ -19,8 +19,7 @@ pub(crate) fn lines(
     for (program, function, addr) in addresses {
         programs.entry(program).or_default().entry(function).or_default().push(addr);
     }
-    // Without an instruction set (`None`), instructions are not decoded: a line covers the addresses from its own address to the address of the next
-    // line.
+    // No instruction set is given (`None`), so instructions are not decoded. A line then covers all addresses up to the next line.
     let code = ProgramCode::new(recording, index, &programs.keys().copied().collect::<Vec<u32>>(), None);
     let mut lines = FxHashMap::default();
     for (program, functions) in &programs {

@@ -25,7 +25,7 @@ pub(super) struct FunctionListing<'a> {
     pub(super) insns: Vec<MachineInsn>,
     /// All BPF instructions of the program.
     xlated: Option<Elements<'a, Insn>>,
-    /// True if the recording has the program's BPF instructions.
+    /// True if the recording has the BPF instructions of the program.
     pub(super) has_xlated: bool,
     /// Range of the function's BPF instructions, in slots of 8 bytes; `None` if unknown.
     pub(super) slots: Option<Range<u32>>,
@@ -58,14 +58,14 @@ pub(super) struct ListedAt {
     pub(super) insn: Option<usize>,
 }
 
-/// Proven relation of a line's BPF instructions to its machine instructions.
+/// Relation of a line's BPF instructions to its machine instructions, if it can be proven.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// All machine instructions belong to the only BPF instruction.
+    /// The line has a single BPF instruction, to which all machine instructions belong.
     Single,
     /// Each BPF instruction has one machine instruction, in order.
     OneToOne,
-    /// Only calls can be paired ([`FunctionListing::calls`]).
+    /// Unknown. Only calls can be paired ([`FunctionListing::calls`]).
     Line,
 }
 
@@ -77,15 +77,15 @@ pub(super) struct PairedCall {
     pub(super) target: u64,
 }
 
-/// Returns the slots of each function of a program; `None` if the recording does not determine the slots.
+/// Returns the range of slots of each function of a program; `None` if the recording does not show where functions start.
 pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>> {
     let functions = info.functions();
     let count = functions.len().max(1);
     let Some(xlated) = info.xlated() else { return vec![None; count] };
     let end = xlated.len() as u32;
     let told: Option<BTreeSet<u32>> = functions.map(|function| function.insn_off).collect();
-    // Without BTF, or with functions added by the verifier, function starts are found by references: other code calls or refers to every function
-    // after the first.
+    // Without BTF, or if the verifier added functions, the starts come from references: each function after the first is called or referred to by
+    // other code.
     let starts = told.filter(|told| told.len() == count).unwrap_or_else(|| {
         let referred = (0..end).filter_map(|at| xlated.get(at as usize)?.refers_to(at));
         std::iter::once(0).chain(referred).collect()
@@ -220,9 +220,9 @@ impl<'a> FunctionListing<'a> {
         }
     }
 
-    /// Returns the line that has the machine code at an offset.
+    /// Returns the line whose machine code has the byte at an offset.
     fn line_of(&self, offset: u32) -> Option<usize> {
-        // Lines without an address come before all others.
+        // The lines are sorted by address, and those without an address come first.
         self.lines
             .partition_point(|line| line.from.is_none_or(|from| from <= offset))
             .checked_sub(1)
@@ -247,8 +247,8 @@ impl<'a> FunctionListing<'a> {
         Some(ListedAt { line, insn })
     }
 
-    /// Returns an offset within the call before a return address. If the instruction before the address is certainly no call, returns the address's
-    /// own offset: an interrupt occurred there.
+    /// Returns an offset within the call that ends at a return address. If the instruction that ends there is no call, the address is no return
+    /// address: an interrupt came there, and its own offset is returned.
     fn call_before(&self, offset: u32) -> u32 {
         let Some(before) = offset.checked_sub(1) else { return offset };
         match self.insn_at(before).map(|at| &self.insns[at]) {
@@ -279,8 +279,8 @@ impl<'a> FunctionListing<'a> {
     /// Returns the proven relation of a line's BPF instructions to its machine instructions.
     pub(super) fn proof(&self, line: &ListedLine, bpf: &[(u32, Insn, Option<Insn>)], isa: Option<Isa>) -> Proof {
         const EXIT: u8 = 0x95;
-        // The first line also has the prologue. The last line also has an epilogue if it does not end with an exit. Neither belongs to a BPF
-        // instruction.
+        // The first line also has the function's prologue. The last line also has the epilogue, unless it ends with an exit. Their instructions
+        // belong to no BPF instruction.
         let has_prologue = line.from.is_none_or(|from| from == 0);
         let is_last = line.insns.end == self.insns.len();
         let ends_with_exit = bpf.last().is_some_and(|(_, insn, _)| insn.code == EXIT);
@@ -290,15 +290,16 @@ impl<'a> FunctionListing<'a> {
         if bpf.len() == 1 {
             return Proof::Single;
         }
-        // On decoded architectures, nearly every BPF instruction becomes at least one machine instruction. Equal counts then mean one machine
-        // instruction for each BPF instruction.
+        // If every BPF instruction of the line becomes at least one machine instruction, equal counts mean exactly one for each. Architectures that
+        // are not decoded, and some BPF instructions, do not allow this conclusion.
         let makes_code =
             isa.is_some_and(Isa::is_decoded) && !bpf.iter().any(|(_, insn, _)| xlated::may_be_left_out(insn));
         if makes_code && !is_last && bpf.len() == line.insns.len() { Proof::OneToOne } else { Proof::Line }
     }
 
-    /// Pairs the calls among a line's BPF instructions with the calls in its machine code, in order. Returns no pair if the counts differ, if a
-    /// target is unknown, or if a call within the program has a wrong target. `functions` has the addresses of the program's functions.
+    /// Pairs the calls among a line's BPF instructions with the calls in its machine code, in order. Returns no pair if the two counts differ, if a
+    /// target is unknown, or if a call of a function of the program has another target than that function. `functions` has the addresses of the
+    /// program's functions.
     pub(super) fn calls(
         &self,
         line: &ListedLine,

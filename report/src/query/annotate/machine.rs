@@ -63,7 +63,7 @@ impl Isa {
         match self {
             Isa::X86_64 => decode_x86_64(code, addr),
             Isa::Arm64 => decode_arm64(code, addr),
-            // An instruction's length is in its first two bits (s390x) or in the last bits of its first parcel (RISC-V).
+            // The length of an instruction is in the first two bits (s390x) or in the lowest two bits of the first byte (RISC-V).
             Isa::S390x => cut(code, |first| [2, 4, 4, 6][usize::from(first[0] >> 6)]),
             Isa::RiscV64 => cut(code, |first| if first[0] & 3 == 3 { 4 } else { 2 }),
         }

@@ -86,7 +86,7 @@ pub(crate) fn of_first(
     let arch = recording.text(Feature::ARCH);
     let code = ProgramCode::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    // A program without samples may have run nevertheless: `blind` has the reason why samples cannot see it.
+    // A program without samples may have run all the same. Then `blind` has the reason why samples cannot see it.
     let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
     let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
     let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
@@ -137,7 +137,7 @@ impl<'a> ProgramCode<'a> {
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
         let starts = info.map(LineStarts::new).unwrap_or_default();
-        // For an interpreted program, the list may also have the interpreter's address, but the interpreter is no function of the program.
+        // The list of an interpreted program may also have the interpreter's address, which is no function of the program.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {
@@ -157,7 +157,8 @@ struct Annotator<'a> {
     blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
-    /// Address of `__bpf_call_base`, to which calls in BPF instructions are relative; `None` if the recording does not have it.
+    /// Address of `__bpf_call_base`: calls of kernel functions in BPF instructions are encoded as distances from it. `None` if the recording does not
+    /// have it.
     call_base: Option<u64>,
 }
 
@@ -166,7 +167,7 @@ struct ListedFunction<'a> {
     number: u32,
     listing: Option<FunctionListing<'a>>,
     costs: FunctionCosts,
-    /// Paired calls, each with the distance from `__bpf_call_base` in the BPF instruction, if it has one.
+    /// Calls paired with their machine instructions, each with the distance from `__bpf_call_base` in the BPF instruction, if it has one.
     calls: Vec<(PairedCall, Option<i32>)>,
 }
 
@@ -179,7 +180,7 @@ impl<'a> Annotator<'a> {
         let blind = self.blind.get(&number);
         let is_blind = blind.is_some();
         let whole = ProgramWhole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
-        // A program that samples cannot see may have samples in its entry code. Without such samples, its cost is unknown.
+        // If samples cannot see the program, they may still show its entry code. Without samples in its entry code, its cost is unknown.
         let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
         let entry = has_chains && charged.is_some();
         let functions: Vec<_> = self.options.functions.iter().filter(|it| program.matches(&it.program)).collect();
@@ -220,7 +221,8 @@ impl<'a> Annotator<'a> {
         let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
         let base = self.call_base.or_else(|| names::call_base_of(helpers));
         let mut names = CodeNames::new(self.index, program, self.code.isa, base);
-        // A pair is wrong, and left out, if the base plus the distance in the BPF instruction is not the target of the machine instruction.
+        // `__bpf_call_base` plus the distance in the BPF instruction must be the target of the machine instruction. Otherwise the pair is wrong and
+        // left out.
         let is_right = |call: &PairedCall, distance: Option<i32>| {
             base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
         };

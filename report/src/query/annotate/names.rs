@@ -16,8 +16,8 @@ pub(super) fn call_base(index: &Index) -> Option<u64> {
     number.and_then(|number| kernel.start(number))
 }
 
-/// Infers the address of `__bpf_call_base` from calls of helpers: machine code has the helper's address, the BPF instruction the distance from the
-/// base. Returns `None` without calls, or if calls disagree.
+/// Infers the address of `__bpf_call_base` from calls of helpers: it is the helper's address in the machine code minus the distance in the BPF
+/// instruction. Returns `None` if there are no calls, or if they give different addresses.
 pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Option<u64> {
     let mut bases = calls.map(|(call, imm)| call.target.wrapping_sub_signed(imm.into()));
     let base = bases.next()?;
@@ -31,7 +31,7 @@ pub(super) struct CodeNames<'i> {
     symbolizer: Symbolizer<'i>,
     isa: Option<Isa>,
     call_base: Option<u64>,
-    /// Time for which addresses are looked up, ns: the program is still loaded then.
+    /// Time at which addresses are looked up, ns. The program is still loaded then.
     time_ns: u64,
     /// Paired calls by slot.
     pub(super) calls: FxHashMap<u32, PairedCall>,
@@ -83,8 +83,8 @@ impl<'i> CodeNames<'i> {
     /// Returns the target of a call by its machine code, or else by the distance in the BPF instruction.
     fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
         let by_distance = || {
-            // On architectures other than x86-64, the instruction may have the BTF id of a kfunc and not a distance: a relative call may not reach
-            // the kfunc.
+            // A kfunc may be too far away for a relative call on architectures other than x86-64. The instruction then has the kfunc's BTF id instead
+            // of a distance.
             let has_distance = imm != 0 && (!is_kfunc || self.isa == Some(Isa::X86_64));
             self.call_base.filter(|_| has_distance).map(|base| base.wrapping_add_signed(imm.into()))
         };

@@ -37,7 +37,7 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
     })
 }
 
-/// Applies all rules to a report whose programs are split by helper. Findings are about the requested programs alone.
+/// Applies all rules to a report whose programs are split by helper. Only requested programs are in findings.
 pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
     let asked = Asked::new(&options.programs, &index.programs.list);
@@ -56,7 +56,7 @@ fn findings<'m>(
     let mut found: Vec<EventFinding> = Vec::new();
     let is_asked = |at: &usize| asked.has(*at as u32);
     let mut copies = same_program_twice(report);
-    // All requested copies but one can be unloaded, so at least two copies must be requested.
+    // One of the copies must stay, so a finding needs at least two requested copies.
     copies.iter_mut().for_each(|(_, programs)| programs.retain(is_asked));
     copies.retain(|(_, programs)| programs.len() > 1);
     let (mut alone, mut unread) = (no_owner(report), outputs_without_reader(report, maps_of, maps));
@@ -109,7 +109,7 @@ impl<'r> Costs<'r> {
         })
     }
 
-    /// Returns the finding about programs that can be unloaded, except the `kept` most expensive programs; `None` if no saving was measured.
+    /// Returns the finding about programs that can be unloaded: all of `programs` except the `kept` costliest. `None` if no saving was measured.
     fn finding(
         &self,
         programs: &[usize],
@@ -134,7 +134,7 @@ fn sum(mut a: Cost, b: Cost) -> Cost {
     a
 }
 
-/// Returns the cost of a part of a line.
+/// Returns `part`, a part of the line's samples, with its share of the machine.
 fn of_line(line: &Line, part: Count) -> Cost {
     let of_line = part.weight as f64 / line.count.weight.max(1) as f64;
     let machine_percent = line.shares.machine.map(|percent| percent * of_line);
@@ -181,8 +181,8 @@ fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
     rules.iter().enumerate().filter_map(finding).collect()
 }
 
-/// Returns (hooks, programs) for programs with the same tag and name that were on the same hooks at the same time; programs are given by position. A
-/// tail call does not count as a hook: it does not run all programs of its array.
+/// Returns (hooks, positions of programs) for programs with the same tag and name that were on the same hooks at the same time. Tail calls do not
+/// count as hooks: they run one program of their array, not all.
 fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<usize>> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate().filter(|(_, program)| is_advised(program)) {
@@ -206,7 +206,8 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// Returns the start and end of the time in which a program was certainly loaded, ns; an unknown start or end is unlimited.
+/// Returns the start and end of the time in which the program was certainly loaded, ns. Without a known load or unload, the time is unlimited on this
+/// side.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
@@ -216,8 +217,8 @@ fn there_ns(program: &Program) -> (i64, i64) {
 fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|at| times[*at]);
-    // For each span in order: the two latest ends among this span and the spans before it, each with the position of its span. At least one of the
-    // two belongs to another span.
+    // For each span, in the order of starts: the two latest ends among this span and those before it, each with the position of its span. There are
+    // two because one of them may be the end of the span that is compared.
     let latest = order.iter().scan([None, None], |latest: &mut [Option<(i64, usize)>; 2], at| {
         let end = Some((times[*at].1, *at));
         *latest = if end > latest[0] { [end, latest[0]] } else { [latest[0], latest[1].max(end)] };
@@ -247,9 +248,9 @@ fn looked_for_holders(report: &Report) -> bool {
     report.recording.target.is_some() && !report.recording.unfinished
 }
 
-/// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer has a reader if any
-/// program that uses it has an owner. An owner is assumed for programs that were unloaded or not captured, and for programs that advice leaves out.
-/// Empty if the recorder did not look for owners. `maps_of` maps the position of a program to the ids of its maps.
+/// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer counts as having a
+/// reader if a process holds a program that uses it. This is also assumed if such a program was unloaded, was not captured, or is one that advice
+/// leaves out. Empty if the recorder did not look for owners. `maps_of` returns the ids of the maps of the program at a position.
 fn outputs_without_reader<'m>(
     report: &Report,
     maps_of: impl Fn(usize) -> &'m [u32],
@@ -282,11 +283,11 @@ fn outputs_without_reader<'m>(
     by_programs.into_iter().map(|(programs, maps)| (maps, programs)).collect()
 }
 
-/// Returns the cost of a row in the helpers that `is_meant` selects, and the name of the first of these helpers; `None` if the row has no such
-/// helper.
+/// Returns the sum of the cost of a row in the helpers that `is_meant` selects, and the name of the first of them. `None` if none of the row's
+/// helpers is selected.
 fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)> {
     let meant = row.parts.iter().flatten().filter(|part| {
-        // Compares the name without the compiler's suffixes and without the module.
+        // The compiler's suffixes and the module are not part of the name.
         is_meant(part.name.split(['.', ' ']).next().unwrap_or_default())
     });
     let (mut count, mut name) = (Count::default(), None);
@@ -298,13 +299,13 @@ fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(Count, String)
 }
 
 fn hash_lookup(_: &Program, row: &Row) -> Option<(Count, String)> {
-    // A lookup in a hash map ends with a jump into lookup_nulls_elem_raw, which leaves no frame of its caller.
+    // A lookup in a hash map ends with a jump into `lookup_nulls_elem_raw`. The function that jumps leaves no frame in the call chain.
     let is_htab = |name: &str| name.trim_start_matches('_').starts_with("htab_") && name.contains("lookup_elem");
     helpers(row, |name| is_htab(name) || name == "lookup_nulls_elem_raw")
 }
 
 fn perf_event_output(_: &Program, row: &Row) -> Option<(Count, String)> {
-    // The prefix also matches bpf_perf_event_output_tp and the like, for further program types.
+    // Other program types have functions with a longer name, such as `bpf_perf_event_output_tp`.
     helpers(row, |name| name.starts_with("bpf_perf_event_output"))
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn bill(
     let events = with_samples.into_iter().map(|event| {
         let lists_without_samples = rows <= rows_left;
         rows_left -= if lists_without_samples { rows } else { 0 };
-        // Taking the lines frees them after each event: a recording may have thousands of events.
+        // The lines of each event are freed after its bill: a recording may have thousands of events.
         builder.event(event, std::mem::take(lines.of(event)), lists_without_samples)
     });
     Ok(Bill {
@@ -141,7 +141,7 @@ impl BillBuilder<'_> {
                 others_sums.merge(&sums);
             }
         }
-        // A recording may have thousands of events, most of them with one owner.
+        // Spare capacity would add up: a recording may have thousands of events, most of them with one owner.
         owners.shrink_to_fit();
         EventBill {
             name: self.facts.recording.names[number].clone(),
@@ -167,7 +167,7 @@ impl BillBuilder<'_> {
     ) -> OwnerBill {
         let programs = &self.programs[number as usize];
         let sums_of = |program: u32| of_programs.get(&program).copied().unwrap_or_default();
-        // Sorts the numbers of the programs, because sums are large values to move.
+        // The sort moves the numbers of programs, not their sums, which are large.
         let mut listed = programs.clone();
         listed.retain(|program| lists_without_samples || of_programs.contains_key(program));
         listed.sort_by(|a, b| sums_of(*b).all().cmp_weight(sums_of(*a).all()).then(a.cmp(b)));

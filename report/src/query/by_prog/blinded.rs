@@ -7,9 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, Program};
 
-/// Returns the perf events that programs are attached to, each once per program. Programs of the recorder are left out, because another note reports
-/// them. `names` has the events of the recording. Only programs of type perf_event count: before Linux 6.6, links on tracepoints and probes look like
-/// links on perf events.
+/// Returns the perf events that programs are attached to; an event with several programs occurs once for each. Programs of the recorder are left out,
+/// because another note reports them. `names` has the events of the recording. Only programs of type perf_event count: before Linux 6.6, links on
+/// tracepoints and probes look like links on perf events.
 pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
     let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
@@ -27,8 +27,8 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
         }
         let program = &programs[position];
         let event = String::from_utf8_lossy(&attachment.target).into_owned();
-        // The recorder names its own event that carries a program after the original event and the program, as in `cycles (name)`. The kernel names
-        // other events, and its names do not end like this.
+        // The recorder names its own events after the original event and the program on it, such as `cycles (name)`. The kernel's names of other
+        // events do not end in a parenthesis.
         let own = event.ends_with(')') && names.contains(&event);
         found.push(BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position });
     }
@@ -68,7 +68,8 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// The time is linear, not quadratic, for the largest count of programs in a recording, each on several events.
+    /// The time grows linearly, not quadratically, with the number of programs: the largest number of programs in a recording, each on several
+    /// events.
     #[test]
     fn many_programs_are_each_looked_up_once() {
         const PROGRAMS: u32 = 100_000;

@@ -10,13 +10,14 @@ use bprec_format::feature::{CpuCount, Feature};
 
 /// Share of arrived timer ticks below which ticks are late.
 const LATE_PERCENT: f64 = 95.0;
-/// Longest time without ticks after the kernel throttled an event: until the next tick of the scheduler, at 100 Hz.
+/// Longest time without ticks after the kernel throttled an event. Throttling ends at the next tick of the scheduler, at 100 Hz.
 const THROTTLED_NS: u64 = 10_000_000;
-/// Least count of arrived ticks to call ticks late: with fewer ticks, those missing at the ends of the recording matter too much.
+/// Least count of arrived ticks from which ticks can be called late. With fewer, the ticks missing at the two ends of the recording are a large
+/// share.
 const FEW_TICKS: u64 = 100;
 /// Least number of samples in programs to determine which ticks are missing.
 const FEW_SAMPLES: u64 = 30;
-/// Time per run, ns, below which run statistics mostly measure the reading of the clock.
+/// Least time per run, ns, for a comparison of samples with run statistics. The time of shorter runs is mostly that of reading the clock.
 const SHORT_RUN_NS: f64 = 500.0;
 
 impl Facts<'_> {
@@ -31,8 +32,8 @@ impl Facts<'_> {
         self.recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
-    /// Returns true if the event sampled all CPUs. Recordings of perf do not say this. But perf opens a system-wide event once on each CPU and not
-    /// inherited, and only system-wide events sample the idle task.
+    /// Returns true if the event sampled all CPUs. Recordings of perf do not say so; it follows from two facts. perf opens a system-wide event once
+    /// per CPU and without inheritance, and only system-wide events sample the idle task.
     fn is_system_wide(&self, event: usize) -> bool {
         if let Some(target) = &self.recorded.target {
             return target == SYSTEM_WIDE;
@@ -44,7 +45,7 @@ impl Facts<'_> {
         !is_inherited && online == Some(opened.ids.len()) && has_idle
     }
 
-    /// Returns the share of timer ticks that arrived, if too few ticks arrived and nothing else explains the missing ticks.
+    /// Returns the facts about missing ticks if fewer than [`LATE_PERCENT`] of the timer's ticks arrived and nothing else explains this.
     pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
         let recorded = &self.recorded;
         let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
@@ -57,7 +58,7 @@ impl Facts<'_> {
             && recorded.cpus_not_sampled.is_empty()
             && self.recording.kinds[event] == EventKind::Pmu
             && !self.index.aggregations.contains_key(&event);
-        // Ticks of tasks that `--comms` leaves out count, too: the ticks of some tasks do not tell if ticks are missing.
+        // Ticks in tasks that `--comms` leaves out are added: only the ticks of all tasks show if ticks are missing.
         let others = self.left_out.of_other_tasks.get(&event).copied().unwrap_or_default();
         let arrived = ledger.samples + others;
         let arrived_percent = percent(arrived.weight, Some(capacity_ns))?;
@@ -85,7 +86,8 @@ impl Facts<'_> {
         let (inside, run_ns) = sampled.fold((Count::default(), 0u64), |(inside, run_ns), (more, time_ns)| {
             (inside + more, run_ns.saturating_add(time_ns))
         });
-        // Run statistics charge the time after a tail call to the caller, samples charge it to the callee. So the two times cannot be compared.
+        // Run statistics charge the time after a tail call to the caller, samples charge it to the callee. With tail calls, the two times cannot be
+        // compared.
         if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }
@@ -99,7 +101,7 @@ impl Facts<'_> {
     pub(super) fn samples_are_whole(&self, event: usize) -> bool {
         let recorded = &self.recorded;
         let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
-        // A late timer has too few samples: at least 90 % of the machine's time must be sampled.
+        // The samples must stand for at least 90 % of the machine's time: those of a timer with late ticks do not.
         let weight = self.ledgers[event].samples.weight;
         let cpus = recorded.cpus.unwrap_or(0);
         let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
@@ -115,13 +117,14 @@ impl Facts<'_> {
     pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        // A recording that was cut off or rewritten in part has fewer samples than the recorder's account: the blind spot is then unknown.
+        // The recorder's account is for the whole recording. A recording that was cut off or rewritten in part has fewer samples, and its blind spot
+        // is unknown.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all =
             self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // Estimates the number of samples of a weight, at the account's mean weight per sample.
+        // Number of samples for a weight, estimated by the mean weight of a sample in the account.
         let samples = |weight: u64| {
             let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
             u64::try_from(samples).unwrap_or(u64::MAX)

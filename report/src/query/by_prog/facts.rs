@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// Facts that a query needs in addition to the ledger.
 #[derive(Default)]
 pub(crate) struct WantedFacts {
-    /// Keys of the wanted tables of charges, besides the ledger; one table for each key.
+    /// Keys by which further tables of charges are made in the pass, one table for each.
     pub(crate) pivots: Vec<KeyBy>,
     /// True if another sink needs names of tasks.
     pub(crate) comm: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Facts<'f> {
     pub(crate) history: CounterHistory,
     /// Ledgers by event.
     pub(crate) ledgers: ByEvent<EventLedger>,
-    /// Wanted tables of charges, in the order of [`WantedFacts::pivots`].
+    /// Tables of charges by key, in the order of [`WantedFacts::pivots`].
     pub(crate) pivots: Vec<Pivoted>,
     /// Charges by the parts that `--by` splits each program into.
     pub(super) split: Option<Pivoted>,
@@ -200,7 +200,7 @@ impl<'f> Facts<'f> {
             }
         };
         let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
-        // If ticks are missing on idle and busy CPUs alike, the arrived ticks represent all ticks.
+        // If ticks are missing on idle and busy CPUs alike, the ticks that arrived stand for all of the machine's time.
         let machine = match late_ticks {
             Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
             _ => capacity_ns.clone(),

@@ -60,7 +60,7 @@ impl Grouping {
 /// Returns the name of a program's group.
 fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // Without a session, the recorder did not look for owners and attach points: they are unknown, not absent.
+    // Without a session of bprec, the recorder did not look for owners and attach points. Those of a program are then unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -114,16 +114,16 @@ pub(super) struct Grouped {
     pub(super) programs: usize,
     /// Count of programs that samples cannot see.
     blind: usize,
-    /// Count of programs that samples cannot see and that have no samples of their own code; `why_unseen` is the reason of the first of these
-    /// programs.
+    /// Number of programs that samples cannot see, without any sample in the programs' own code. `why_unseen` is the reason of the first such
+    /// program.
     pub(super) unseen: usize,
     why_unseen: Option<Reason>,
     /// True if some program of the group was active.
     pub(super) happened: bool,
 }
 
-/// Returns the groups in the requested order, and the rows without a group. An inclusive sample counts once for the whole group, not once for each
-/// program.
+/// Returns the groups in the requested order, and the rows without a group. A sample with several programs of a group counts once in the group's
+/// inclusive count.
 pub(super) fn grouped(
     grouping: &Grouping,
     facts: &Facts<'_>,
@@ -168,8 +168,8 @@ pub(super) fn grouped(
     (groups, others)
 }
 
-/// Returns the sum of the known runs of programs, and the count of programs with known runs. Rates are over `elapsed_ns`, the selected time, and
-/// `cpus`. Programs have different lifetimes, so rates over their lifetimes would not add up.
+/// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are computed over `elapsed_ns`, the selected
+/// time, not over the programs' different lifetimes: only so they add up.
 fn runs<'p>(
     programs: impl Iterator<Item = &'p Program>,
     elapsed_ns: Option<u64>,

@@ -10,9 +10,11 @@ use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
 use rustc_hash::FxHashSet;
 
-/// Returns the count of lost samples of each event: from the kernel's counts, or else from LOST_SAMPLES records. All losses are unknown (`None`) if a
-/// LOST_SAMPLES record does not identify its event. An event without LOST_SAMPLES records lost nothing. But if the recording has LOST records, the
-/// losses of this event are unknown: LOST records count the losses of all events together.
+/// Returns the number of lost samples of each event; `None` if unknown. The recorder's counts are used if it has them. Otherwise, LOST_SAMPLES
+/// records give the losses, in three cases:
+/// - A LOST_SAMPLES record does not identify its event: all losses are unknown.
+/// - The recording has LOST records, which count the losses of all events together: losses of events without LOST_SAMPLES records are unknown.
+/// - Otherwise, events without LOST_SAMPLES records lost nothing.
 pub(super) fn lost(recording: &OpenRecording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss

@@ -56,7 +56,7 @@ impl Facts<'_> {
         let mut rows_left = ROWS_WITHOUT_SAMPLES + self.programs.len();
         for event in self.events() {
             let mut made = self.event_report(event, &mut rows_left);
-            // Events share equal notes: there may be thousands of events without samples, all with the same notes.
+            // Events with equal notes share them in memory: there may be thousands of events without samples, all with the same notes.
             if let Some(before) = report.events.last().filter(|before| before.notes == made.notes) {
                 made.notes = Arc::clone(&before.notes);
             }
@@ -83,7 +83,7 @@ impl Facts<'_> {
         let with_row = |how| rows.iter().filter(|row| common.traits[row.program].without_samples == how).count();
         let quiet = common.quiet - with_row(WithoutSamples::Quiet);
         let left_out = common.listed - with_row(WithoutSamples::Listed);
-        // Rows add up to all of the time only if all programs are requested.
+        // The total needs the rows of all programs, so it is unknown if only some programs are requested.
         let unsampled_ns = rows.iter().filter(|_| self.selection.asked.is_all()).filter_map(|row| row.unsampled_ns);
         let unsampled_ns = unsampled_ns.reduce(u64::saturating_add);
         let mut chosen = match &self.grouping {
@@ -91,7 +91,7 @@ impl Facts<'_> {
             Some(grouping) => {
                 let (groups, rest) = grouped(grouping, self, &facts, rows);
                 let mut chosen = self.choose(rest, whole);
-                // The `rest` are programs without a group: they were not requested, or they count other programs.
+                // `rest` has the programs without a group: programs that were not requested, and programs that count other programs.
                 chosen.groups = self.choose_groups(groups, &mut chosen, whole);
                 chosen
             }
@@ -101,7 +101,7 @@ impl Facts<'_> {
             false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
-        // Entry code cannot be found without kernel symbols: 0 samples then mean that the count is unknown.
+        // Without kernel symbols, entry code cannot be recognized. A count of 0 then means unknown.
         let has_symbols = !self.index.code.kernel.is_empty();
         let told = |count: Count| match has_symbols || count.samples > 0 {
             true => Known::Value(count),
@@ -109,11 +109,10 @@ impl Facts<'_> {
         };
         let mut charges_of_all = facts.charges;
         charges_of_all.entry.merge(ledger.entry);
-        // Only the split of this entry code between programs is an estimate. The sum of all programs is exact, so no part of it is marked as
-        // estimated.
+        // A program's share of a hook is an estimate, but the sum over all programs is exact. The total is therefore not marked as estimated.
         charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
-        // The total includes the interpreter, whose line has no columns.
+        // The total includes interpreted programs. Their line has no columns, so the columns do not include them.
         let all_of_it = whole.line(facts.bpf);
         (total.count, total.shares) = (all_of_it.count, all_of_it.shares);
         let without_samples = whole.kept(whole.ledger(&Charges::default(), true));
@@ -176,7 +175,7 @@ impl Facts<'_> {
             let has_room = options.limit.is_none_or(|limit| shown < limit);
             let is_tool = program.counts_others || options.folds_tools && program.is_of_tools();
             if is_tool && asked.is_all() && !options.all {
-                // Programs that count others (two for each counted program) and folded programs of tools get one common row.
+                // Programs that count other programs, and folded programs of tools, share one row.
                 chosen.counting.0 += usize::from(row.has_samples());
                 chosen.counting.1.merge(&row.charges);
                 false
@@ -244,7 +243,7 @@ fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<Sour
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;
-        // Samples cover all of the time. The sampled time is divided by the runs, so the runs must cover all of the time, too.
+        // The sampled time is of the whole recording, so it is divided by the runs in the whole recording.
         let all_runs = program.exact_throughout().map(|exact| exact.runs);
         let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
         let total = row.charges.total;

@@ -9,8 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
-/// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or groups; `left_out`
-/// counts the programs that have no row because there would be too many rows.
+/// Returns the notes about an event. The rest of the event's report must be complete. `rows` are the shown programs, in rows or in groups. `left_out`
+/// is the number of programs that have no row because there would be too many rows.
 pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
     let common = &facts.common;
     let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())
@@ -114,7 +114,7 @@ fn counted(program: &Program) -> Vec<(String, &Exact)> {
         .collect()
 }
 
-/// Returns the positions of the programs on each of the recording's own events, by the event's name.
+/// Returns, by name, the recording's own events that carry programs, with the positions of these programs.
 pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<usize>> {
     let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for blinded in blinded_events.iter().filter(|blinded| blinded.own) {

@@ -303,8 +303,8 @@ impl SpreadCounts<'_> {
                 for (step, count) in steps.iter().zip(Stretch::counts(&steps)) {
                     intervals.entry(self.interval(step.span.0)).or_default().push((*step, count));
                 }
-                // Runs of an interval are whole numbers. If an interval has time but no whole run, its time goes to the next interval with runs, or
-                // else to the last one with runs.
+                // Runs of an interval are rounded to whole runs. If an interval has time but no whole run, its time is added to the next interval
+                // that has runs; at the end, to the last interval that has runs.
                 let (mut shown, mut time_ns): (Vec<(IntervalCounted, f64)>, f64) = (Vec::new(), 0.0);
                 for (interval, steps) in intervals {
                     time_ns += steps.iter().map(|(step, _)| step.time_ns).sum::<f64>();
@@ -353,7 +353,7 @@ impl SpreadCounts<'_> {
         for number in first..=last {
             let end_ns = self.start_ns.saturating_add((number + 1).saturating_mul(self.interval_ns));
             let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
-            // Rounds the cumulative runs at the end of the interval, not the runs of the interval, so that all intervals add up to all runs.
+            // The sum of the runs up to the end of the interval is rounded, not the runs of the interval. All intervals together thus have all runs.
             let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
             let piece = pieces.entry(number).or_insert_with(|| IntervalPiece::empty(events));
             piece.add(counted, runs - runs_before);
@@ -418,7 +418,7 @@ mod tests {
         (pieces.map(|(number, piece)| (number, piece.runs, piece.time_ns, piece.is_estimate)).collect(), is_spread)
     }
 
-    /// Ten runs in 200 ns; 50, 100 and 50 ns of this time are in three intervals: 2.5, 5 and 2.5 runs.
+    /// Ten runs in 200 ns; 50, 100 and 50 ns of this time are in three intervals. Exactly, the intervals have 2.5, 5 and 2.5 runs.
     #[test]
     fn what_lies_across_intervals_is_spread_and_none_is_lost() {
         let expected = vec![(0, 2, Some(16.0), true), (1, 5, Some(40.0), true), (2, 3, Some(24.0), true)];

@@ -91,7 +91,8 @@ pub(crate) type ByInterval = Vec<(u32, u64)>;
 /// Weights of payers by interval.
 #[derive(Default)]
 pub(crate) struct PaidByInterval {
-    /// Charges of a program, by its position, or of another row, by its name, to a payer, by its position in [`EventPayers::payers`].
+    /// Charges to a payer, given by its position in [`EventPayers::payers`]. The charged program is given by its position; another row has no
+    /// position and is given by its name.
     pub(crate) charges: BTreeMap<(Option<usize>, &'static str, usize), ByInterval>,
     /// All samples of a payer, in BPF or not.
     pub(crate) all: BTreeMap<usize, ByInterval>,
@@ -150,7 +151,7 @@ struct PayerCharges {
 
 impl<'m> PayersBuilder<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
-        // Cost in interrupts has its own keys: the payer's keys followed by `Key::Interrupt`. Here, both belong to the same payer.
+        // A payer has two lists of keys: its own, and for cost in interrupts the same followed by `Key::Interrupt`. Both are joined here.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);

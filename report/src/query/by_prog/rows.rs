@@ -78,8 +78,8 @@ fn program(
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let exact = match exact {
-                // A tail call skips the entry of the program, where the counting programs are attached: 0 counted runs then mean that the runs are
-                // unknown.
+                // The counting programs are attached to the entry of the program, which a tail call skips. If 0 runs were counted, the number of runs
+                // is therefore unknown.
                 Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
                     Known::Unknown(Reason::NotEntered)
                 }
@@ -139,7 +139,7 @@ fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
 
 /// Returns true for a program that the recorder attaches to count other programs.
 pub(super) fn counts_others(known: &programs::IndexedProgram, index: &Index) -> bool {
-    // The name decides, too: the pid of the recorder or of the loader may be unknown.
+    // The program is also recognized by its name, because the pid of the recorder or of the loader may be unknown.
     index.states.is_loaded_by_recorder(known) || bprec::counts_others(known.name().as_bytes())
 }
 
@@ -178,17 +178,17 @@ pub(crate) struct ProgramRow {
 
 impl ProgramRow {
     pub(crate) fn has_samples(&self) -> bool {
-        // A program's share of a hook may have weight but 0 samples, so samples and weight are compared.
+        // A program's share of a hook may have weight but round to 0 samples, so the weight is compared as well.
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 
-    /// Returns why samples cannot see the program; `None` if samples can see the program, or if a sample shows the program itself and not only its
-    /// entry code.
+    /// Returns why no sample shows the program itself. `None` if samples can see the program, or if a sample shows more than its entry code all the
+    /// same.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
-    /// Returns the reason why the columns lack the program's own time, or a part of it.
+    /// Returns the reason why all or a part of the program's own time is missing in the columns.
     pub(crate) fn lack(&self) -> Option<&Reason> {
         self.unseen().or(self.blind.as_ref().filter(|_| self.unsampled_ns.is_some()))
     }
@@ -241,7 +241,7 @@ impl ProgramRow {
     }
 }
 
-/// Returns the line with unknown entry columns, for a program whose entry code is inlined into other code.
+/// Returns the line with unknown entry columns, for a program whose entry code the kernel inlines into its caller.
 fn without_entry(line: &Line) -> Line {
     let columns = line.columns.as_deref().map(|columns| {
         let unseen = || Known::Unknown(Reason::EntryInlined);
@@ -251,7 +251,7 @@ fn without_entry(line: &Line) -> Line {
 }
 
 impl Facts<'_> {
-    /// Returns true if samples show that tail calls reach some program: the program has samples, but by run statistics it has no runs.
+    /// Returns true if samples show that a program was reached by tail calls: the program itself has samples, but by run statistics it has no runs.
     pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
             let runs = self.programs[number as usize].runs.value();
@@ -338,8 +338,9 @@ fn sampled_per_run(
     }
 }
 
-/// Returns the time in the program that samples lack, ns: time by run statistics minus sampled time. `None` if samples of the program exist but do
-/// not identify it (by `reason`): another line has them. `None` also if the two times cannot be compared, or if the difference is not above 0.
+/// Returns the time in the program that samples lack, ns: its time by run statistics minus its sampled time. Returns `None` in three cases: for
+/// `reason`, the samples were taken but are in another line, as they do not identify the program; the two times cannot be compared; or no time is
+/// missing.
 fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
@@ -354,7 +355,7 @@ fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) ->
     let largest_first = |value: fn(&Charges) -> Count| value(&b.charges).cmp_weight(value(&a.charges));
     let (p, q) = (&programs[a.program], &programs[b.program]);
     let by_runs = |value: fn(&Program) -> Option<(u64, u64)>| {
-        // Fractions are compared without rounding; unknown values go last.
+        // Fractions are compared by cross-multiplication, without rounding. Unknown values go last.
         match (value(p), value(q)) {
             (Some((n, d)), Some((m, e))) => (u128::from(m) * u128::from(d)).cmp(&(u128::from(n) * u128::from(e))),
             (known, other) => other.is_some().cmp(&known.is_some()),
@@ -449,7 +450,7 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
     }
 }
 
-/// Least count of expected samples to conclude, if there is no sample, that samples cannot see the program.
+/// Least number of expected samples from which a program without any sample counts as one that samples cannot see.
 const SURE_SAMPLES: u64 = 20;
 
 /// Returns true if the program itself was in a sample's call chain, not only its entry code.
@@ -458,8 +459,8 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
-/// Returns why samples of this event cannot see a program. If `tail_calls` is true, a program's run time may include the time of programs that it
-/// tail-called, and the samples are in those programs.
+/// Returns why samples of this event cannot see a program. With `tail_calls`, run time proves nothing: it may be the time of programs that the
+/// program tail-called, which have their own samples.
 fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
@@ -481,12 +482,13 @@ fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, t
     if let Some(hook) = &traits.irqs_off {
         return Some(Reason::InterruptsOff { hook: hook.clone() });
     }
-    // Measured time without a single sample: the timer cannot see the program.
+    // From here on, the program's run time shows if the timer can see it: it cannot if enough run time has no sample at all.
     let period = basis.samples.weight.checked_div(basis.samples.samples)?;
     let runs = program.runs.value()?;
-    // For estimated runs, the lower bound of their time counts.
+    // If the runs are estimated, the lower bound of their time is used.
     let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
-    // A program loaded for less than an interval of aggregation may have lost its samples to a full table or to another program at the same address.
+    // A program that was loaded for less than an interval of aggregation may have no samples for another reason: they did not fit into a full table,
+    // or were charged to another program at the same address.
     let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
     let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
     let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;

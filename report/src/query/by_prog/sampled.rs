@@ -4,13 +4,13 @@ use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
 
-/// Estimates the events per run from a program's samples. Samples come by chance, so the variance of their count is the count itself. Each sample
-/// stands for the same count of events. If the runs are an estimate, the result includes their margin.
+/// Estimates the events per run from a program's samples. The number of samples is a matter of chance, with a variance equal to the number, and each
+/// sample stands for the same number of events. The margin also includes that of the runs if these are an estimate.
 pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);
     }
-    // Runs do not include entry code, so samples in entry code are left out.
+    // The time of a run does not include entry code, so samples in entry code are left out.
     let inside = charges.inside();
     if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);
@@ -19,7 +19,7 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     let by_samples = NORMAL_95 / (inside.samples as f64).sqrt();
     let Some(margin) = runs.count_margin() else { return Known::Unknown(Reason::StatisticsWereOff) };
     let by_runs = margin as f64 / runs.count as f64;
-    // `hypot` of the C library differs in the last bit between machines; these operations do not.
+    // The C library's `hypot` may differ in the last bit between machines. These operations give the same result everywhere.
     let margin = value * (by_samples * by_samples + by_runs * by_runs).sqrt();
     Known::Value(SampledPerRun { value, margin })
 }

@@ -45,7 +45,7 @@ impl Facts<'_> {
 }
 
 /// Returns the main event, which measures the blind spot: the first selected event of the same kind as the event that carries the sampling program,
-/// or else the first selected event. Events that carry a program have the same blind spot, so they are not used.
+/// or else the first selected event. Events that carry a program are not used, because they have the same blind spot.
 pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));

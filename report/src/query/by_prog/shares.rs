@@ -25,7 +25,7 @@ pub(super) struct EventWhole<'z> {
     pub(super) zeros: &'z Zeros,
 }
 
-/// Cache of lines without charges, and of their columns. Rows share these lines: thousands of events may have many such rows.
+/// Cache of lines without charges, and of their columns. Rows refer to these lines: thousands of events may each have many rows without charges.
 #[derive(Debug, Default)]
 pub(super) struct Zeros {
     columns: [OnceCell<Arc<Columns>>; 8],
@@ -45,8 +45,8 @@ pub(super) fn millicpus(machine_percent: Option<f64>, cpus: Option<u32>) -> Opti
     machine_percent.zip(cpus).map(|(percent, cpus)| percent * f64::from(cpus) * 10.0)
 }
 
-/// Returns half of the 95 % confidence interval of a share of the machine, in % of the machine: `samples` of `all`, where `machine` is the weight of the
-/// machine.
+/// Returns half of the 95 % confidence interval of a share of the machine, in % of the machine. The share is `samples` of `all`; `machine` is the
+/// weight that stands for the whole machine.
 pub(super) fn machine_margin(samples: u64, all: Count, machine: Option<u64>) -> Option<f64> {
     percent(all.weight, machine).map(|of_all| margin(samples, all.samples) * of_all)
 }

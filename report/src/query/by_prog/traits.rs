@@ -17,9 +17,10 @@ pub(super) fn happened(program: &Program) -> bool {
     }
     match &program.runs {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-        // Programs loaded for a moment, or never entered, are not active; there may be hundreds of them.
+        // The program was loaded for a moment between the windows of run statistics, or the kernel never entered it. Such programs count as not
+        // active; there may be hundreds.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
-        // A program that was unloaded before the recording's start is not active.
+        // Without run counts, a program counts as active if it was loaded or unloaded during the recording.
         Known::Unknown(_) | Known::Impossible(_) => {
             let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
             program.captured && (program.loaded.is_some() || went)
@@ -27,14 +28,14 @@ pub(super) fn happened(program: &Program) -> bool {
     }
 }
 
-/// Place of a program in the report of an event in which the program has no samples.
+/// Treatment of a program by the report of an event in which it has no samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WithoutSamples {
     /// The program has a row, or is in the row of its group.
     Listed,
-    /// Among the quiet programs.
+    /// The program is only counted, as one of the quiet programs.
     Quiet,
-    /// Left out: the program counts other programs.
+    /// The program is left out, because it counts other programs.
     Left,
 }
 
@@ -81,8 +82,8 @@ pub(super) fn traits(
     traits.collect()
 }
 
-/// Limit on the rows of programs without samples, in all events together and in addition to one row for each program: thousands of events may have
-/// the same thousands of programs.
+/// Limit on the rows of programs without samples in all events together, in addition to as many rows as there are programs. Without a limit, each of
+/// thousands of events might have rows for the same thousands of programs.
 pub(super) const ROWS_WITHOUT_SAMPLES: usize = 1 << 14;
 
 /// Facts that all events of a report share.
@@ -90,7 +91,7 @@ pub(super) struct Common {
     pub(super) traits: Vec<Traits>,
     /// Number of programs that are listed even without samples.
     pub(super) listed: usize,
-    /// Number of programs that count as quiet without samples.
+    /// Number of programs that count as quiet in an event that has no samples of them.
     pub(super) quiet: usize,
     /// True if some programs are in program arrays.
     pub(super) has_tail_called: bool,

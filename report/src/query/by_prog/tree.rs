@@ -89,11 +89,11 @@ struct TreesBuilder<'m> {
 /// Nodes of an event with their inclusive sums.
 struct Sums<'s> {
     nodes: &'s [PathNode],
-    /// Samples of each node and the nodes below it that are charged to the tree's program.
+    /// For each node, the samples in it and below it that are charged to the program of its tree.
     charged: Vec<Count>,
     /// Weights of `charged` by interval, if known.
     by_interval: Vec<BTreeMap<u32, u64>>,
-    /// All samples of each node and the nodes below it, also those charged to other programs.
+    /// For each node, all samples in it and below it, including those charged to other programs.
     totals: Vec<Count>,
     children: Vec<Vec<u32>>,
     /// Root node of each program.
@@ -165,8 +165,8 @@ struct Making<'m> {
     nodes: Vec<TreeNode>,
 }
 
-/// Tail call chains with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has, for
-/// each program, the programs that a hook ran and whose tail calls led to it; `None` if unknown.
+/// Chains of tail calls, with their samples. `reached` has, for each program that a hook ran, the programs that its tail calls led to. `from` has the
+/// reverse: for each program, the programs that hooks ran at the start of the chains to it. `None` stands for an unknown program.
 #[derive(Default)]
 struct Chains {
     reached: FxHashMap<u32, FxHashMap<u32, Count>>,
@@ -185,7 +185,7 @@ impl Chains {
         chains
     }
 
-    /// Returns the samples of a program that tail calls of other programs led to.
+    /// Returns the samples of a program in runs that tail calls of other programs led to.
     fn of_others(&self, program: u32) -> Count {
         let from = self.from.get(&program).into_iter().flatten();
         from.filter(|(from, _)| *from != Some(program)).map(|(_, count)| *count).sum()
@@ -243,7 +243,7 @@ impl TreesBuilder<'_> {
     }
 
     fn tail_called_from(&self, chains: &Chains, program: u32) -> Vec<TailCallOrigin> {
-        // A program that only hooks run has no origins to list.
+        // A program that is only run by hooks has no tail callers to list.
         let from = chains.from.get(&program).filter(|from| from.iter().any(|(from, _)| *from != Some(program)));
         let mut from = from.cloned().unwrap_or_default();
         from.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));

@@ -22,8 +22,9 @@ use bprec_filter::Glob;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Programs also evict the tasks' cached data
-/// and branch predictions, and the timer samples some code late. The value is the deviation that `cargo xtask bill` allows; it is not measured.
+/// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Such cost arises because programs evict the
+/// tasks' cached data and branch predictions, and because the timer samples some code late. The value is not measured: it is the deviation that
+/// `cargo xtask bill` allows.
 const UNSAMPLED_COST: f64 = 0.1;
 
 /// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; without keys, the name of the
@@ -76,7 +77,7 @@ pub(crate) fn without(
     })
 }
 
-/// Returns the programs that a pattern matches; and, for each owner, true if a pattern matches it.
+/// Returns the programs that the patterns match, and, for each owner, true if a pattern matches its name.
 ///
 /// # Errors
 /// Fails if a pattern matches neither a program nor an owner.
@@ -106,7 +107,7 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
 struct Cost {
     now: Count,
     removed: Billed,
-    /// Part of `removed` in tasks of removed owners: samples show all CPU time of these tasks.
+    /// Part of `removed` in tasks of removed owners. Samples show all CPU time of these tasks, so it has no hidden cost.
     in_tasks: Count,
 }
 
@@ -117,7 +118,7 @@ impl Cost {
         self.in_tasks.merge(other.in_tasks);
     }
 
-    /// Cost that disappears with the removed programs.
+    /// Cost that disappears with the removed programs: without code that still runs for other programs.
     fn saved(&self) -> Count {
         self.removed.count.without(self.removed.common)
     }
@@ -180,7 +181,7 @@ impl WithoutBuilder<'_> {
         let saved = cost.saved();
         let unsampled = cost.unsampled();
         let cpus = self.facts.recorded.cpus;
-        // The error of the saving is also an error of the CPU time without the programs.
+        // The predicted time is the time now minus the saving, so the saving's error is an error of both.
         let time = |count: Count, unsampled: f64| {
             let machine_percent = percent(count.weight, machine);
             let unsampled = machine.map(|machine| unsampled * 100.0 / machine as f64);
@@ -189,7 +190,7 @@ impl WithoutBuilder<'_> {
             let (millicpus, margin_millicpus) = (millicpus(machine_percent, cpus), millicpus(margin_percent, cpus));
             CpuTime { count, machine_percent, margin_percent, millicpus, margin_millicpus }
         };
-        // If idle time is unknown, samples of idle CPUs are part of `now`.
+        // If idle time is unknown, `now` includes samples of idle CPUs, so it is no CPU time.
         let busy = Some(cost.now.weight).filter(|_| event.busy.is_value());
         let busy_time = |count: Count, unsampled: f64| match busy {
             Some(_) => time(count, unsampled),

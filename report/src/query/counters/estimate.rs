@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 /// Least count of strata for an estimate of the variance.
 const MIN_STRATA: u32 = 3;
 
-/// Estimate of the total of a value over all runs, from the measured runs. The intervals between snapshots are the strata. The gate may measure a
-/// different share of the runs in each interval; a busy second must not count less because a smaller share of its runs was measured.
+/// Estimate of the total of a value over all runs, from the measured runs. Each interval between snapshots is a stratum with its own mean, which
+/// stands for all its runs. Otherwise, a busy second, in which the gate measures a smaller share of the runs, would count less.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// Sum of the intervals since the last stratum. It becomes a stratum once it has a measured run, and time in which the counter was on the PMU.
+    /// Sum of the intervals that are not in a stratum yet. They become a stratum once they have a measured run and time in which the counter was on
+    /// the PMU.
     pending: Stratum,
     /// Count of all runs in strata, measured or not.
     runs: f64,
@@ -41,7 +42,8 @@ impl Strata {
     /// Adds an interval.
     pub(crate) fn add(&mut self, runs: u64, measured: u64, reading: &Reading) {
         let pending = &mut self.pending;
-        // A run that is open at a snapshot is in `runs` of one interval and in `measured` of the next.
+        // A run that is open at a snapshot is in `runs` of the interval before and in `measured` of the interval after. An interval with runs may
+        // therefore have no measured run.
         pending.runs += runs as f64;
         pending.measured += measured as f64;
         pending.value += reading.value as f64;
@@ -91,15 +93,15 @@ impl Strata {
     }
 }
 
-/// Times of measured runs. Each time is weighted by the runs per measured run in its interval, because the gate measures only few runs while a
-/// program runs often.
+/// Times of measured runs. Each measured run counts as many times as there are runs per measured run in its interval: while a program runs often, the
+/// gate measures only few of its runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times {
     sub_bits: u8,
     /// Runs by bucket.
     buckets: BTreeMap<u16, f64>,
     measured: u64,
-    /// Runs of intervals without a measured run: they count with the next interval.
+    /// Runs of intervals without a measured run. They are represented by the measured runs of the next interval.
     pending: f64,
 }
 
@@ -111,7 +113,7 @@ impl Times {
         if measured == 0 {
             return;
         }
-        // Without a gate, all finished runs are measured, so each counts once.
+        // Without a gate, all runs are measured when they end, so each counts once.
         let weight = if every > 1 { (self.pending / measured as f64).max(1.0) } else { 1.0 };
         self.pending = 0.0;
         self.sub_bits = histogram.sub_bits;
@@ -143,8 +145,8 @@ impl Times {
         Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
     }
 
-    /// Returns the bounds, ns, of the bucket that has the `per_mille` quantile of run times. This is the first bucket for which fewer than `1000 −
-    /// per_mille` ‰ of the runs are in longer buckets. `None` if `1000 − per_mille` ‰ of the measured runs are less than one run.
+    /// Returns the bounds, ns, of the bucket that has the `per_mille` quantile of run times. For 990, it is the first bucket beyond which fewer than
+    /// 1 % of the runs lie. `None` if there are too few measured runs: for 990, fewer than 100.
     pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
         let rest = 1000 - per_mille.min(1000);
         if u128::from(self.measured) * u128::from(rest) < 1000 {
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn each_interval_weighs_as_its_runs_and_not_as_its_measured_runs() {
         let mut strata = Strata::default();
-        // 100 runs of 10, all measured; then 9,900 runs of 20, one in 100 measured.
+        // 100 runs with the value 10, all measured; then 9,900 runs with the value 20, one in 100 measured.
         strata.add(100, 100, &whole(1000));
         strata.add(9900, 99, &whole(1980));
         assert_eq!(strata.mean(), Some((1000.0 + 9900.0 * 20.0) / 10_000.0));

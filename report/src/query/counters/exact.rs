@@ -11,7 +11,7 @@ use crate::model::{
 use bprec_format::bprec::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 use bprec_format::event_type;
 
-/// Returns the mean overhead of counting per run: the time first, ns, then the count of each event; `None` where unknown.
+/// Returns the mean overhead of counting per run: first of the time, ns, then of each event. `None` where unknown.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     let periods = || counting.overheads.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
     let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
@@ -22,7 +22,7 @@ fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
     (0..=counting.events.len()).map(mean).collect()
 }
 
-/// Describes the counters of `it` and their overhead. `calibrations` has all calibrations in order; the calibration of `it` is the last.
+/// Describes the counters of `it` and their overhead. `calibrations` has all calibrations in order; the last one belongs to `it`.
 pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
     let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
@@ -58,10 +58,10 @@ pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration
     }
 }
 
-/// Returns the positions of the instructions event and the cycles event, if both are in one group and have the same modes: only then their ratio has
-/// a meaning.
+/// Returns the positions of the instructions event and the cycles event. `None` unless both are in one group and have the same modes, as their ratio
+/// has no meaning otherwise.
 pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
-    // On hybrid machines, the upper half of the config has the PMU.
+    // On hybrid machines, the upper 32 bits of the config select the PMU.
     let is = |event: &CounterEvent, config: u64| {
         event.attr_type == event_type::HARDWARE && event.config & 0xffff_ffff == config
     };
@@ -112,7 +112,7 @@ pub(crate) fn exact_program(
 pub(super) fn exact_of_runs(it: &Stretch, runs: u64, ended: Option<&str>, cpus: Option<u32>) -> Exact {
     let whole = |number: f64| number.round() as u64;
     let counts = RunCounts { runs, measured: runs, time_ns: whole(it.time_ns), ..RunCounts::default() };
-    // An estimate cannot contradict itself.
+    // The runs may be an estimate, which may exceed a limit by chance: this is no contradiction.
     let anomalies = if it.is_estimate { Vec::new() } else { anomalies(&counts, whole(it.length_ns), cpus, &[]) };
     let anomalies: Vec<Anomaly> = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
     let mean = || Known::or_unknown(it.ns_per_run(), Reason::NoRunMeasured);
@@ -245,8 +245,8 @@ fn counted(
     Known::Value(EventPerRun { per_run, total: per_run.value * sum.runs as f64, running })
 }
 
-/// Returns true if the gate skipped runs, or if more than one run in a hundred is unmeasured. A few unmeasured runs are normal: they were open at a
-/// snapshot.
+/// Returns true if the gate skipped runs, or if more than 1 % of the runs were not measured. A few unmeasured runs are normal, because they were open
+/// at a snapshot.
 pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }
@@ -262,11 +262,12 @@ pub(super) enum ExactMetric {
 /// Limit on the events of a CPU per ns: 8 GHz with 8 events per cycle.
 const MAX_EVENTS_PER_NS: u64 = 64;
 
-/// Allowance for the duration of a snapshot, ns. An interrupt reads the counters of another CPU, and may be late on a busy or emulated CPU.
+/// Allowance for the time that a snapshot takes, ns. The counters of another CPU are read by an interrupt, which may be late on a busy or emulated
+/// CPU.
 const SNAPSHOT_NS: u64 = 500_000;
 
-/// Returns the contradictions in counts. A snapshot takes a while, so its numbers may differ by the events that occur meanwhile. Such differences are
-/// allowed.
+/// Returns the contradictions in counts. The numbers of a snapshot are read one after another, so they may differ by the events in between. Such
+/// small differences are no contradictions.
 pub(super) fn anomalies(
     counts: &RunCounts,
     elapsed_ns: u64,

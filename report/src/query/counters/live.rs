@@ -14,8 +14,8 @@ use crate::model::{
 use bprec_format::bprec::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Limit on the stored unloaded programs, and on the stored uncaptured programs. Beyond the limit, the oldest programs are dropped: a count may go on
-/// for months.
+/// Limit on the unloaded programs that are kept, and on the uncaptured programs. Beyond it, the oldest are dropped, because counting may go on for
+/// months.
 const MOST_ENDED: usize = 1000;
 
 /// Accumulates states in the order of time, and makes tables of counts.
@@ -28,7 +28,7 @@ pub struct StatAccumulator {
     session: Option<Session>,
     boot_times: BootTimes,
     names: BTreeMap<(u32, u64), TargetName>,
-    /// Upper bound on the unload time of each unloaded program, ns.
+    /// For each unloaded program, a time at which it was certainly unloaded, ns.
     released: BTreeMap<(u32, u64), u64>,
     /// Unloaded programs, in the order of their unloads.
     ended: VecDeque<ProgramKey>,
@@ -53,10 +53,10 @@ impl StatRow {
     pub fn best(&self) -> Option<&CounterRow> {
         let exact = self.exact.as_ref().and_then(Known::value);
         let shared = self.shared.as_ref().and_then(Known::value);
-        // Counters that ended early cover only a part of the time, so another source is better.
+        // A source that stopped counting covers only a part of the time, so another source is better.
         let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        // Exact counters that started late are also worse than run statistics that cover more of the time.
+        // If exact counters started late and run statistics cover more of the time, run statistics are better.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
         exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
@@ -152,8 +152,8 @@ impl StatAccumulator {
         self.runs.settle();
     }
 
-    /// Corrects runs that were counted in windows for the slowdown by counting. A live count has no samples for this correction. Called only once for
-    /// each table, because readings come far more often.
+    /// Corrects runs that were counted in windows for the slowdown by counting. Unlike a recording, a live count has no samples that measure the
+    /// slowdown. Called once for each table, not for each reading: readings are far more frequent.
     fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
@@ -170,7 +170,8 @@ impl StatAccumulator {
         self.forget_ended();
     }
 
-    /// Removes the programs that were unloaded first, if too many are kept. The table of an interval still has the programs unloaded in the interval.
+    /// Removes the oldest of the unloaded programs if too many are kept. Called after the table of an interval is made, so the table has all programs
+    /// that were unloaded in the interval.
     fn forget_ended(&mut self) {
         let more = self.ended.len().saturating_sub(MOST_ENDED);
         if more == 0 {
@@ -321,7 +322,7 @@ impl StatAccumulator {
     }
 }
 
-/// Returns true if `row` covers the time of `other`; a little time may be missing at the ends.
+/// Returns true if `row` covers the time of `other`, except for a short time at its start or end.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
     let length_ns = other.to_ns.saturating_sub(other.from_ns);

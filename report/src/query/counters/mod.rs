@@ -1,8 +1,8 @@
 //! Counters: exact counts of each program, and all counters over time. Run statistics come from `index::runs`.
 //!
-//! The recording has totals since counting began (`bprec_format::bprec::state`, kinds 12 to 14). This module computes the counts between snapshots,
-//! estimates the runs that the counting programs skipped (to limit what they cost, they measure one run in several: their gate), and subtracts the
-//! overhead of counting. Contradictory counts are reported as such and not shown as numbers.
+//! The recording has totals since counting began (`bprec_format::bprec::state`, kinds 12 to 14), from which this module computes the counts between
+//! snapshots. To limit their cost, the counting programs measure only one run in several (their gate): the values of the other runs are estimated.
+//! The overhead of counting is subtracted. Contradictory counts are reported as such and not shown as numbers.
 
 mod estimate;
 mod exact;
@@ -47,7 +47,7 @@ pub(crate) struct CounterHistory {
     /// True if the counts of each interval between snapshots are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// Calibrations of exact counting, in order of time. Another one follows when run statistics are switched off, because the overhead becomes less.
+    /// Calibrations of exact counting, in order of time. A new one is made when run statistics are switched off, because they add to the overhead.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
@@ -55,7 +55,7 @@ pub(crate) struct CounterHistory {
     pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
     pub(crate) stats_off: Option<StatsOff>,
-    /// Start of the file, ns, if it continues a recording: earlier counts belong to the files before.
+    /// Start of the file, ns, if the file continues a recording. Counts from before it belong to earlier files.
     pub(crate) continues_at_ns: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl CounterHistory {
         self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
     }
 
-    /// Keeps the first end of run statistics: later readings no longer change.
+    /// Stores the first state that says that run statistics ended. Later states are ignored.
     pub(crate) fn stats_off(&mut self, off: &StatsOff) {
         self.stats_off.get_or_insert_with(|| off.clone());
     }
@@ -112,7 +112,7 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                // A miss is a run, too: the recursion guard skipped the counting program, but the counted program ran.
+                // A miss is a run, too: only the counting program was refused by the recursion guard, while the counted program ran.
                 let runs = counts.runs.saturating_add(counts.misses.unwrap_or(0));
                 let counts = RunCounts { runs, ..counts.clone() };
                 target.track.add(snapshot.time_ns, &counts, since, period, window, self.over_time);
@@ -158,8 +158,8 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
-    /// First 34, then 54 runs in total. The counting programs saw 30, then 45 runs; the recursion guard refused the counting programs in the other 4,
-    /// then 9 runs, but the counted program ran.
+    /// In total, 34 runs at the first snapshot and 54 at the second. Of these, the counting programs saw 30 and 45. In the other 4 and 9 runs, the
+    /// recursion guard refused the counting programs, but the counted program ran.
     #[test]
     fn runs_that_were_missed_are_runs() {
         for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {

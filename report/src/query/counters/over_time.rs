@@ -124,10 +124,10 @@ impl<'a> About<'a> {
     }
 }
 
-/// Origin of a table's times, and count of CPUs that limits its counts.
+/// Start of a table's time axis, and the number of CPUs: their time limits the counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CounterScale {
-    /// Origin of times, ns of the clock.
+    /// Start of the time axis, ns of the clock.
     pub(super) start_ns: u64,
     /// Count of online CPUs; `None` if unknown.
     pub(super) cpus: Option<u32>,
@@ -179,8 +179,8 @@ impl CounterScale {
         // Counts of one CPU are limited by the time of one CPU.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
-            // Shared counters are not per run: their totals are treated as one run. CPUs are read one after another, on a slow machine some ms apart.
-            // So a value is checked against its own enabled time, not against elapsed time.
+            // Shared counters have no runs, so their totals are treated as one run. Their CPUs are read one after another, on a slow machine some ms
+            // apart. A value is therefore checked against the time in which it was enabled, not against the time between the snapshots.
             exact(about.target.function, &about.target.name, &about.counted.reason, &track.as_one_run(), counting, None)
         } else {
             exact(about.target.function, &about.target.name, &about.counted.reason, track, counting, cpus)
@@ -296,7 +296,7 @@ impl RowsBuilder<'_> {
             .map(|row| (Reverse(row.counts.value().map_or(0, |counts| counts.measured_ns)), key(row)))
             .collect();
         order.sort();
-        // The sources of a program have the same key, so the program counts once.
+        // Rows of one program from several sources have the same key, so they count as one target.
         let mut kept: BTreeSet<RowKey> = BTreeSet::new();
         for (_, key) in order {
             if kept.len() < limit {
@@ -381,7 +381,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
-                    // The notes on totals already have this anomaly.
+                    // An anomaly that the notes on totals report is not repeated for the interval.
                     if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
                         let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });

@@ -21,19 +21,19 @@ pub(crate) struct TrackInterval {
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     last: Option<(u64, RunCounts)>,
-    /// True after the first snapshot, in the window or not.
+    /// True after the first snapshot, even if that is outside of the window.
     seen: bool,
     /// Sum of the counts between snapshots.
     pub(crate) sum: RunCounts,
     /// First and last time that `sum` covers, ns.
     pub(crate) span: Option<(u64, u64)>,
-    /// Part of the span that `sum` covers, ns.
+    /// Part of `span` that `sum` covers, ns: the window may leave out parts.
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
     /// Times of measured runs.
     pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
-    /// Count of runs under each calibration.
+    /// Number of runs while each calibration held.
     pub(crate) runs_by_period: Vec<u64>,
     /// True if the gate skipped runs.
     pub(crate) gated: bool,
@@ -44,8 +44,8 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// Adds the snapshot of `time_ns`. Calibration `period` holds for the interval that ends at `time_ns`. The counts of the first snapshot began at
-    /// `since_ns`, if known.
+    /// Adds the snapshot of `time_ns`. `period` is the calibration that holds for the interval up to this time. If this is the first snapshot, its
+    /// counts began at `since_ns`, if known.
     pub(crate) fn add(
         &mut self,
         time_ns: u64,
@@ -88,11 +88,11 @@ impl Track {
         track
     }
 
-    /// Returns the totals of shared counters as those of one run, because shared counters do not count per run.
+    /// Returns the totals of shared counters as the counts of a single run: shared counters have no runs, but the estimates are per run.
     pub(crate) fn as_one_run(&self) -> Track {
         let mut track = Track::default();
         let mut one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
-        // A reading of zeros means that none of the target's tasks ran: the counter was not enabled, and the count is 0, not unknown.
+        // A reading of zeros means that the counter was never enabled, because none of the target's tasks ran. The count is then 0, not unknown.
         for reading in one.readings.iter_mut().filter(|reading| **reading == Reading::default()) {
             *reading = whole(0);
         }

@@ -1,10 +1,13 @@
 //! Uncertainty of a recording's number, and of the difference of two numbers.
 //!
-//! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. The differences between intervals determine its
-//! uncertainty. Intervals are neither independent nor equally distributed: a busy machine stays busy for a while. The variance is therefore the
-//! larger of two estimates. The first is from all batches of neighbouring intervals, including overlapping batches (overlapping batch means, with 1.5
-//! times the degrees of freedom of separate batches). The second assumes that each interval depends on the interval before (first-order
-//! autocorrelation, corrected for its bias in short series). A number counted from samples is at least as uncertain as the count of samples implies.
+//! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. Its uncertainty follows from the differences
+//! between intervals. Intervals are not independent, because a busy machine stays busy for a while. The variance is therefore the larger of two
+//! estimates:
+//! - From the sums of batches of neighbouring intervals, at every position, so that batches overlap (overlapping batch means, with 1.5 times the
+//!   degrees of freedom of separate batches).
+//! - From the assumption that each interval depends on the interval before (first-order autocorrelation, corrected for its bias in short series).
+//!
+//! A number counted from samples is at least as uncertain as the number of samples implies.
 
 use crate::index::student::Quantiles;
 
@@ -13,7 +16,7 @@ use crate::index::student::Quantiles;
 pub(crate) struct Uncertain {
     /// The number.
     pub(crate) value: f64,
-    /// Mean over the whole recording. It differs from `value` if `value` leaves out a part of the recording.
+    /// Mean over the whole recording. `value` may leave out a part of the recording, such as its slowest intervals.
     pub(crate) mean: f64,
     /// Variance and its degrees of freedom; `None` if unknown.
     pub(crate) variance: Option<(f64, f64)>,
@@ -28,13 +31,13 @@ const BATCH_MIN: usize = 5;
 const BATCHES_MAX: usize = 12;
 /// Limit on the autocorrelation: beyond it, the variance is unknown.
 const TOO_DEPENDENT: f64 = 0.75;
-/// Probability that a comparison misses a change that it calls detectable.
+/// Probability that a comparison does not detect a change of the size that it calls detectable.
 const MISSED: f64 = 0.05;
 /// Least count of runs in an interval: with fewer runs, the interval's time per run is not used.
 const ENOUGH: f64 = 100.0;
 
-/// Returns the ratio of two sums over intervals, with its uncertainty. Each interval is a pair of numerator and denominator. `value` is the ratio
-/// over the whole recording; its variance is at least `least`.
+/// Returns the ratio of two sums over intervals, with its uncertainty. Each interval has a numerator and a denominator. `value` is the ratio over the
+/// whole recording. The variance is at least `least`.
 pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncertain {
     let below: f64 = intervals.iter().map(|it| it.1).sum();
     if below <= 0.0 {
@@ -50,7 +53,7 @@ pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncerta
 /// Returns the mean of the intervals' ratios without the highest third: a busy moment of the machine makes runs longer, never shorter. `None` with
 /// too few intervals, or if more than a tenth of the intervals have a denominator below `ENOUGH`.
 ///
-/// `mean` is the ratio over all intervals: a change must be visible there, too.
+/// `mean` is the ratio over all intervals. It goes into the result, because a change counts only if it is visible there, too.
 pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> {
     let ratios: Vec<f64> = intervals.iter().filter(|(_, below)| *below >= ENOUGH).map(|(a, b)| a / b).collect();
     let count = ratios.len();
@@ -62,8 +65,8 @@ pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> 
     let lowest = &sorted[..count - count / 3];
     let value = lowest.iter().sum::<f64>() / lowest.len() as f64;
     let high = lowest[lowest.len() - 1];
-    // For the variance, the largest ratio in the mean replaces the ratios that the mean leaves out (Yuen), so that the series stays complete for
-    // batches.
+    // For the variance, each ratio that the mean leaves out is replaced by the largest ratio that it has (Yuen). The series then has no holes and can
+    // be cut into batches.
     let kept: Vec<f64> = ratios.iter().map(|ratio| ratio.min(high)).collect();
     let middle_of_kept = kept.iter().sum::<f64>() / count as f64;
     let residuals: Vec<f64> = kept.iter().map(|ratio| ratio - middle_of_kept).collect();
@@ -72,7 +75,7 @@ pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> 
     Some(Uncertain { value, mean, variance })
 }
 
-/// Returns the variance of the sum of autocorrelated residuals around 0, with its degrees of freedom.
+/// Returns the variance of the sum of residuals, with its degrees of freedom. The residuals have the mean 0 and may be autocorrelated.
 fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
     if residuals.len() < FEW_INTERVALS {
         return None;
@@ -107,7 +110,7 @@ pub(crate) struct Side {
     count: f64,
     /// Variance of `value` from the variances within recordings, and its degrees of freedom; `None` if a variance is unknown.
     within: Option<(f64, f64)>,
-    /// Sum of the squared differences between the recordings' numbers and `value`, relative to the square of `value`.
+    /// Sum of the squared differences between the recordings' numbers and `value`, divided by the square of `value`.
     between: f64,
 }
 
@@ -143,8 +146,8 @@ impl Side {
         (self.value, widest(&spreads(self, None), margin))
     }
 
-    /// Returns the least number above `limit` (or the largest below it) that a comparison with the same uncertainty would nearly always detect as
-    /// beyond the limit; `None` if no number would be detected.
+    /// Returns the number nearest to `limit` that a comparison with the same uncertainty would nearly always detect as beyond the limit: above it
+    /// with `is_above`, otherwise below it. `None` if no number would be detected.
     pub(crate) fn least_shown(&self, limit: f64, is_above: bool, levels: &Levels) -> Option<f64> {
         let margin = |spread: &Spread| Some(levels.deviations(spread.degrees)? * spread.base.sqrt());
         let margin = widest(&spreads(self, None), margin)?;
@@ -155,9 +158,9 @@ impl Side {
 /// Quantiles for the distance between a number and a bound.
 #[derive(Debug, Clone)]
 pub(crate) struct Levels {
-    /// Quantile for the interval of a number: the interval must not include the bound.
+    /// Quantile for the confidence interval of a number. The number is beyond a bound if the interval does not include the bound.
     pub(crate) shown: Quantiles,
-    /// Quantile for chance that moves a number towards the bound. Chance moves the number further in only one of twenty comparisons (`MISSED`).
+    /// Quantile for a number that chance moves towards the bound. It moves further than this in only one of twenty comparisons (`MISSED`).
     missed: Quantiles,
 }
 
@@ -167,7 +170,7 @@ impl Levels {
         Levels { shown: Quantiles::new(error), missed: Quantiles::new(MISSED) }
     }
 
-    /// Returns the distance, in standard deviations, between a bound and a number that is nearly always detected as beyond the bound.
+    /// Returns the least distance from a bound, in standard deviations, at which a number is nearly always detected as beyond the bound.
     fn deviations(&self, degrees: f64) -> Option<f64> {
         Some(self.shown.of(degrees)? + self.missed.of(degrees)?)
     }
@@ -181,9 +184,9 @@ struct Spread {
     degrees: f64,
 }
 
-/// Returns the variances from intervals within recordings and, with several recordings, the variances from differences between recordings. The
-/// variances within recordings miss all differences between recordings; the variances between recordings have few values. Empty if the variances
-/// within recordings are unknown.
+/// Returns one or two variances of the means. The caller uses the one with the wider interval. The first comes from intervals within recordings, and
+/// does not know how recordings differ. The second, with several recordings, comes from the differences between them, which are few. Empty if the
+/// variances within recordings are unknown.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
     let sides = sides.iter().flatten();
@@ -192,7 +195,7 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let (Some((of_base, base_degrees)), Some((of_new, new_degrees))) = (base.within, of_new) else { return spreads };
     let shares = of_base * of_base / base_degrees + of_new * of_new / new_degrees;
     let sum = of_base + of_new;
-    // Satterthwaite's approximation.
+    // Degrees of freedom by Satterthwaite's approximation.
     let degrees = if shares > 0.0 { sum * sum / shares } else { base_degrees.min(new_degrees) };
     spreads.push(Spread { base: of_base, new: of_new, degrees });
     let degrees: f64 = sides.clone().map(|side| side.count - 1.0).sum();
@@ -200,8 +203,8 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
         let (base, new) = (of(base), new.map_or(0.0, of));
-        // With one degree of freedom, one side has two recordings. If these differ by more than their intervals explain, their difference gives the
-        // variance; otherwise, the intervals do.
+        // With one degree of freedom, a single side has two recordings. The variance from their difference is too uncertain for an interval of its
+        // own. It replaces the variance within recordings if it is larger.
         match &mut spreads[0] {
             within if degrees < 2.0 => {
                 (within.base, within.new) = (within.base.max(base), within.new.max(new));
@@ -240,13 +243,13 @@ impl Pair {
         Some(from > 1.0 || to < 1.0)
     }
 
-    /// Returns the confidence interval of `new / base` (Fieller's), extended to the ratio of the means over the whole recordings: a change must be
-    /// visible there, too. The upper end is infinite if the base may be 0; `None` if unknown.
+    /// Returns the confidence interval of `new / base` (Fieller's), extended so that it includes the ratio of the means over the whole recordings: a
+    /// change must be visible there, too. The upper end is infinite if the base may be 0. `None` if unknown.
     pub(crate) fn ratio_interval(&self, quantiles: &Quantiles) -> Option<(f64, f64)> {
         let intervals: Option<Vec<(f64, f64)>> =
             self.spreads.iter().map(|spread| self.fieller(spread, quantiles)).collect();
         let (from, to) = intervals?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))?;
-        // The ratio of two means of 0 is NaN, which `min` and `max` ignore.
+        // If both means are 0, their ratio is NaN, which `min` and `max` ignore.
         let of_means = self.means.1 / self.means.0;
         Some((from.min(of_means), to.max(of_means)))
     }
@@ -263,20 +266,20 @@ impl Pair {
         let root = (product * product - square * square_of_new).max(0.0).sqrt();
         Some(match () {
             () if square > 0.0 => ((product - root) / square, (product + root) / square),
-            // The interval of the base includes 0 and that of the new number does not, so the ratio has only a lower end.
+            // The base may be 0, but the new number may not: the ratio has a lower end and no upper end.
             () if square_of_new > 0.0 => (square_of_new / (product + root), f64::INFINITY),
             () => (0.0, f64::INFINITY),
         })
     }
 
-    /// Returns the least factor above `factor` (or the largest below it) that a comparison with the same uncertainties would nearly always detect
-    /// as beyond `factor`; `None` if no factor would be detected.
+    /// Returns the factor nearest to `factor` that a comparison with the same uncertainties would nearly always detect as beyond `factor`: above it
+    /// with `is_above`, otherwise below it. `None` if no factor would be detected.
     pub(crate) fn least_shown(&self, factor: f64, is_above: bool, levels: &Levels) -> Option<f64> {
         let each = self.spreads.iter().map(|spread| {
             let deviations = levels.deviations(spread.degrees)?;
             let part = |variance: f64, of: f64| 1.0 - deviations * deviations * variance / (of * of);
-            // Relative variances: the uncertainty is assumed to grow with the number. A new number below the base has its variance relative to the
-            // base.
+            // Variances relative to the square of the number: the uncertainty is assumed to grow with the number. If the new number is below the
+            // base, its variance is relative to the square of the base.
             let (base, new) = (part(spread.base, self.base), part(spread.new, self.new.max(self.base)));
             // Solutions x of (x − factor)² = deviations² · (x²·variance of new + factor²·variance of base), both relative.
             let root = (1.0 - base * new).max(0.0).sqrt();

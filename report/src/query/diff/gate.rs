@@ -1,16 +1,15 @@
 //! Verdicts on the conditions of `--fail-if`.
 //!
-//! The confidence interval of a number decides, at the given confidence on either side. A condition fails if all of the interval is beyond the bound.
-//! A condition is fulfilled if all of the interval is within the bound. Otherwise, the condition is undecided. Chance thus neither fails an allowed
-//! change nor passes a forbidden one. All judgments of a comparison share the allowed error (Bonferroni): the more programs a pattern matches, the
-//! surer each judgment has to be.
+//! A condition is judged by the confidence interval of its number. It fails if all of the interval is beyond the bound, and is fulfilled if all of it
+//! is within the bound. Otherwise, it is undecided. Chance thus neither fails an allowed change nor passes a forbidden one. All judgments of a
+//! comparison share the allowed probability of error (Bonferroni): the more programs a pattern matches, the wider the interval of each judgment.
 
 use super::estimate::{Levels, Pair, Side};
 use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
 
-/// Figure of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
+/// A number of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) shown: MetricDiff,
@@ -89,7 +88,7 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
     judgment
 }
 
-/// Values to compare with the bound of a condition: the new number; for a relative bound, the factor from base to new.
+/// Values to compare with the bound of a condition. They are new numbers, or for a relative bound, factors from the base to the new number.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,
@@ -139,8 +138,8 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
     })
 }
 
-/// Returns true if `shown` has the number that a condition's metric names. A metric without an event fits the numbers of all events; the caller takes
-/// the first match, the number of the first event.
+/// Returns true if `shown` has the number that a condition's metric names. A metric that names no event fits the numbers of all events; the caller
+/// takes the first of them.
 fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
     match metric {
         Metric::Share => shown.metric == DiffMetric::Share,

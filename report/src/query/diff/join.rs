@@ -5,8 +5,8 @@ use crate::model::{Identity, Status, has_sha256_tags};
 use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Program of one side, or of both sides if matched. `base` and `new` have the program's figures in each recording; `None` for recordings without the
-/// program.
+/// Program of one side, or of both sides if matched. `base` and `new` have the program's numbers in each recording of the side; `None` for a
+/// recording without the program.
 #[derive(Debug)]
 pub(super) struct MatchedProgram {
     pub(super) status: Status,
@@ -66,7 +66,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
             None => drop(come.insert(identity, programs)),
         }
     }
-    // A program on one side only was renamed or moved if it matches a program of the other side; otherwise it is new or gone.
+    // A program that is on one side only may match a program of the other side under another name or attach point. If it does not, it is new or gone.
     let tags_of =
         |programs: &[Option<RecordedProgram>]| Some(MatchedProgram::tags(programs)).filter(|tags| !tags.is_empty());
     if has_tags {
@@ -90,7 +90,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     joined
 }
 
-/// Matches remaining programs by a key, if only one program of each side has the key.
+/// Matches programs that are on one side only by a key. Two programs match if no other program of their side has the key.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,
@@ -116,7 +116,7 @@ fn pair<K: Ord>(
     }
 }
 
-/// Returns the programs of a side by identity, with the figures of each recording; `None` for recordings without the program.
+/// Returns the programs of a side by identity, with the numbers of each recording; `None` for a recording without the program.
 fn side(recordings: &mut [Recorded], has_places: bool) -> SidePrograms {
     let count = recordings.len();
     let mut side: SidePrograms = BTreeMap::new();
@@ -165,7 +165,7 @@ mod tests {
         let base = [("a", "xdp", "eth0", 1), ("b", "xdp", "eth0", 2), ("c", "tc", "eth0", 3), ("d", "tc", "x", 4)];
         let new = [("a", "xdp", "eth0", 9), ("b2", "xdp", "eth0", 2), ("c", "tc", "eth1", 3), ("e", "tc", "x", 5)];
         assert_eq!(statuses(&base, &new, true), ["a NewVersion", "b2 Renamed b", "c Moved", "d Gone", "e New"],);
-        // Without tags, new versions cannot be detected, and no program is matched by tag.
+        // If tags are not comparable, new versions cannot be detected, and no program is matched by its tag.
         assert_eq!(statuses(&base, &new, false), ["a Same", "b Gone", "b2 New", "c Moved", "d Gone", "e New"]);
         // A program that matches two others matches neither.
         let twice = [("b", "xdp", "eth0", 2), ("c", "xdp", "eth0", 2)];

@@ -48,7 +48,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
     let problems = all().flat_map(|recorded| recorded.problems.clone()).collect();
     let mut joined = join(&mut base, &mut new, has_places, has_tags);
     let all_programs = joined.len();
-    // Programs that are neither shown nor judged are skipped.
+    // Programs without samples and runs on either side are hidden by default. If no condition could judge them either, they are skipped early.
     if !options.all && options.programs.is_empty() && options.conditions.is_empty() {
         joined.retain(|joined| joined.recorded().any(RecordedProgram::happened));
     }
@@ -134,15 +134,15 @@ struct Comparison<'c> {
     events: &'c [DiffEvent],
 }
 
-/// Compared program, with the figures for its order and judgments.
+/// Compared program, with the numbers that its order and the judgments need.
 struct Compared {
     /// Row of the program. The metrics are added when the row is chosen.
     shown: ProgramDiff,
     metrics: Vec<Measured>,
     happened: bool,
     ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
-    /// Change of the time by run statistics, ns per second and CPU; used if the change of the cost is unknown, for instance for programs that no
-    /// event samples.
+    /// Change of the time by run statistics, ns per second and CPU. Orders the program if the change of its cost is unknown, for instance because no
+    /// event samples it.
     run_time_change: Option<f64>,
 }
 
@@ -161,8 +161,8 @@ impl Compared {
         of(found.shown.change.as_ref()?)
     }
 
-    /// Returns the absolute change of the cost; if the change of the cost is unknown, the absolute change of the time by run statistics. For a
-    /// program on one side only, returns its whole cost.
+    /// Returns the absolute change of the cost; for a program on one side only, its whole cost. If these are unknown, returns the absolute change of
+    /// the time by run statistics.
     fn cost_change(&self) -> Option<f64> {
         let cost = self.metrics.iter().find(|measured| measured.shown.metric == DiffMetric::Cost);
         let cost = cost.and_then(|cost| {
@@ -179,7 +179,7 @@ impl Compared {
 }
 
 impl Comparison<'_> {
-    /// Returns the figures of all programs together.
+    /// Returns the numbers of all programs together.
     fn total(&self) -> Vec<Measured> {
         let mut metrics = Vec::new();
         for event in self.events {
@@ -240,7 +240,8 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        // Both sides use the same kind of mean, because a trimmed mean is less than a mean.
+        // A trimmed mean is lower than a mean over all runs, so both sides must use the same kind of mean. The trimmed mean is used if all recordings
+        // of both sides allow it.
         let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
         let (base, new) = each(&|_, program| match is_typical {
             true => program.typical_time_per_run(),
@@ -311,7 +312,7 @@ impl Comparison<'_> {
         let (of_base, base) = side(base, DiffSide::Base);
         let (of_new, new) = side(new, DiffSide::New);
         let change = of_base.as_ref().zip(of_new.as_ref()).map(|(base, new)| self.change(base, new));
-        // Counts of samples and losses depend on the recording, not on the program, so their change is not shown.
+        // Counts of samples and losses depend on the recording, not on the program. Their change would say nothing, so it is not shown.
         let change = change.filter(|_| !is_count);
         let shown = MetricDiff { metric, event: event.cloned(), base, new, change };
         Measured { shown, base: of_base, new: of_new }
@@ -355,7 +356,7 @@ fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
             DiffSort::Status => a.shown.status.cmp(&b.shown.status),
         }
     };
-    // The sort is stable: equal programs keep the order of their identities.
+    // The sort is stable: equal programs stay in the order of their identities.
     programs.sort_by(by);
     for mut program in programs {
         let has_room = options.limit.is_none_or(|limit| made.programs.len() < limit);

@@ -4,9 +4,9 @@ use super::recorded::Recorded;
 use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};
 use std::collections::BTreeSet;
 
-/// Least count of intervals: a recording with fewer intervals is too short.
+/// Number of intervals below which a recording counts as too short.
 const FEW_INTERVALS: usize = 10;
-/// Ratio below which two sampling rates are the same.
+/// Ratio of two sampling rates below which they count as the same.
 const SAME_RATE: f64 = 1.05;
 
 /// Name of a fact that the numbers of a recording depend on, and the function that returns the fact.

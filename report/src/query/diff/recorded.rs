@@ -1,4 +1,4 @@
-//! Figures of one recording for a comparison: the cost of each program, in total and by interval.
+//! Numbers of one recording for a comparison: the cost of each program, in total and by interval.
 
 use super::estimate::{Uncertain, ratio, typical};
 use crate::index::Index;
@@ -17,26 +17,26 @@ use std::collections::BTreeSet;
 
 /// Count of equal intervals that a recording is cut into if it has too few snapshots of run statistics.
 const INTERVALS: u64 = 32;
-/// Least count of snapshots of run statistics for their times to be the ends of intervals.
+/// Least number of snapshots of run statistics from which their times divide the recording into intervals.
 const FEW_SNAPSHOTS: usize = 10;
 
-/// Limit on pairs of a program and an event in a recording, without `--event`: with many programs, fewer events are compared, but at least one. Each
-/// pair needs memory and time for a series over all intervals.
+/// Limit on pairs of a program and an event in a recording, if `--event` is not given. Each pair needs memory and time for a series over all
+/// intervals. With many programs, fewer events are therefore compared, but at least one.
 const PAIRS: usize = 1 << 13;
-/// Limit on the events compared without `--event`, so that time and memory stay linear in the input.
+/// Limit on the compared events, if `--event` is not given. It keeps time and memory linear in the input.
 const EVENTS: usize = 1 << 10;
 
-/// Selection of events to compare, if a recording has too many.
+/// Choice of the events to compare. Made once a recording has too many events.
 #[derive(Debug, Default)]
 pub(super) struct EventsCompared {
-    /// Names of the compared events; `None` as long as no recording has too many events.
+    /// Names of the compared events; `None` until a recording has too many.
     events: Option<Vec<String>>,
     /// Count of events left out.
     pub(super) left_out: usize,
 }
 
 impl EventsCompared {
-    /// Returns the events to read from a recording; empty for all. Events that the user asks for are never left out.
+    /// Returns the events to read from a recording; an empty list stands for all. Requested events are never left out.
     fn cut(
         &mut self,
         recording: &OpenRecording<'_>,
@@ -63,7 +63,7 @@ impl EventsCompared {
     }
 }
 
-/// Figures of a recording.
+/// Numbers of a recording.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) facts: DiffRecording,
@@ -84,7 +84,7 @@ pub(super) struct Recorded {
     lengths_ns: Vec<f64>,
 }
 
-/// Figures of an event.
+/// Numbers of an event.
 #[derive(Debug)]
 pub(super) struct RecordedEvent {
     pub(super) name: String,
@@ -106,7 +106,7 @@ pub(super) struct ChargedOverTime {
     intervals: Vec<u64>,
 }
 
-/// Figures of a program, or of several programs with one identity.
+/// Numbers of a program, or of several programs with one identity.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
@@ -130,7 +130,7 @@ struct Ran {
 #[derive(Debug, Clone)]
 struct OfEvent {
     charged: Known<ChargedOverTime>,
-    /// Samples in runs, without entry code.
+    /// Samples during runs: entry code, which runs before and after the program, is left out.
     inside: Known<ChargedOverTime>,
 }
 
@@ -248,8 +248,8 @@ impl RecordedEvent {
         })
     }
 
-    /// Returns the least variance of a sum of weights: the count of samples varies by chance, with a variance equal to the count. Without samples,
-    /// the variance is that of one sample.
+    /// Returns the least variance of a sum of weights. The number of samples varies by chance, with a variance equal to the number, and each has the
+    /// mean weight. Without samples, it is the variance of a single sample.
     fn least(&self, charged: &ChargedOverTime) -> f64 {
         let of = if charged.count.samples > 0 { charged.count } else { self.samples };
         let mean = of.weight as f64 / of.samples.max(1) as f64;
@@ -348,7 +348,7 @@ impl Ran {
     fn and(mut self, other: Ran) -> Ran {
         self.count = self.count.saturating_add(other.count);
         self.time_ns = self.time_ns.saturating_add(other.time_ns);
-        // If the programs differ in their count of intervals (one may have none), the sum has no intervals.
+        // One of the programs may have no intervals. The sum then has none either, as a part would be missing in each.
         if self.intervals.len() == other.intervals.len() {
             for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
                 *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
@@ -361,7 +361,7 @@ impl Ran {
 }
 
 impl ChargedOverTime {
-    /// Returns the weights by interval, then endless zeros: `intervals` may be empty.
+    /// Returns the weights by interval, followed by endless zeros: `intervals` is empty if all weights are 0.
     fn weights(&self) -> impl Iterator<Item = f64> {
         self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
     }
@@ -376,7 +376,7 @@ impl ChargedOverTime {
     }
 }
 
-/// Builder of the figures of a recording from its facts.
+/// Builder of the programs and events of a recording, from its facts.
 struct SideBuilder<'m> {
     facts: &'m Facts<'m>,
     /// Runs by interval, if known.
@@ -399,7 +399,7 @@ impl SideBuilder<'_> {
 
     fn program(&self, at: usize, program: &Program) -> RecordedProgram {
         let known = program.id.zip(program.load_time_ns).zip(self.runs);
-        // An interval in which the program was not loaded has no runs.
+        // The runs of an interval are unknown if the program was not loaded in it. They then count as 0.
         let intervals = known.map_or_else(Vec::new, |(key, runs)| {
             let intervals = (1..runs.cuts().len() as u32).map(|it| runs.in_interval(key, it - 1).into_value());
             intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
@@ -427,7 +427,7 @@ impl SideBuilder<'_> {
             intervals: self.series(cells, count),
         };
         let inside = match &row.sampled_per_run {
-            // No samples in runs mean 0 events, not an unknown number.
+            // A program without samples during its runs has 0 events per run, which is not an unknown number.
             Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
                 Known::Value(charged(Charges::inside))
             }
@@ -454,7 +454,8 @@ impl SideBuilder<'_> {
         let (facts, recorded) = (self.facts, &self.facts.recorded);
         let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
         let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
-        // If ticks are missing in all of the time, the arrived ticks stand for the machine's time, as in the report by program.
+        // If ticks are missing in busy and idle time alike, the time of the ticks that arrived stands for the machine's time, as in the report by
+        // program.
         let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
         let cells = &facts.pivots[0].events[number].cells;
         RecordedEvent {
@@ -510,7 +511,7 @@ fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
 
 #[cfg(test)]
 impl RecordedProgram {
-    /// Makes a program of which only the tag is known.
+    /// Makes a program that has only a tag.
     pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
         RecordedProgram {
             programs: 1,

@@ -7,8 +7,8 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// Returns the limits on the text of a key or value. Types come from the recording: unions, and types without a size, can expand a byte to any number
-/// of values.
+/// Returns the limits on the text of a key or value. Types come from the recording and may be hostile: a union, or a type without a size, can expand
+/// one byte to any number of values.
 fn limits(bytes: &[u8]) -> Limits {
     const CHARS_MIN: usize = 1 << 10;
     const CHARS_PER_BYTE: usize = 1 << 8;
@@ -81,7 +81,7 @@ impl MapsReport<'_> {
     fn key<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Value<'s> {
         match (&map.types, map.map_type()) {
             (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &limits(bytes)),
-            // The kernel defines these keys as numbers.
+            // The keys of these map types are numbers by definition of the kernel.
             (
                 _,
                 Some(
@@ -117,11 +117,11 @@ impl MapsReport<'_> {
 
     fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<StackTraceFrame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        // Markers precede kernel and user frames; they are not addresses.
+        // The markers before kernel frames and before user frames are no addresses.
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
-            // All addresses but the first are return addresses. A return address may lie beyond the end of the caller, if the call is the caller's
-            // last instruction. So the caller is looked up by the call.
+            // All addresses except the first are return addresses. If a call is the last instruction of its function, the return address is beyond
+            // the function's end, so the byte before it is looked up.
             .map(|(at, addr)| StackTraceFrame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }

@@ -74,7 +74,7 @@ impl<'a> Uses<'a> {
                 users.push(User { id, load_time_ns, name, btf_id, is_asked });
             }
         }
-        // Lists each program once, sorted by id and load time.
+        // Each file of a recording has an info of the program. The program is kept once. The programs are sorted by id and load time.
         let mut order: Vec<u32> = (0..users.len() as u32).collect();
         order.sort_by_key(|at| &users[*at as usize]);
         let is_same = |a: &User<'_>, b: &User<'_>| (a.id, a.load_time_ns, a.name) == (b.id, b.load_time_ns, b.name);
@@ -138,7 +138,7 @@ impl Map<'_> {
 
 /// Maps to show, and the programs and maps that their values refer to.
 pub(crate) struct MapsReport<'a> {
-    /// Ids of the maps to show, ascending. The recording may have nothing but the id of a map.
+    /// Ids of the maps to show, ascending. The recording may have only the id of a map.
     pub(crate) ids: Vec<u32>,
     /// Count of maps in the recording.
     pub(crate) recorded: usize,
@@ -238,8 +238,8 @@ impl<'a> MapsReport<'a> {
     }
 }
 
-/// Returns the types of a map. For a map without types, returns the types in a `____btf_map_` struct of a program that uses the map, if the sizes
-/// fit.
+/// Returns the types of a map. If the map itself has none, they come from a `____btf_map_` struct in the BTF of a program that uses the map, if the
+/// sizes fit.
 fn types<'a>(about: &state::Map, btf: &'a BTreeMap<u32, Btf<'a>>, programs: &BTreeSet<u32>) -> Option<Types<'a>> {
     if about.btf_key_type_id != 0 || about.btf_value_type_id != 0 {
         let (key, value) = (about.btf_key_type_id, about.btf_value_type_id);

@@ -56,7 +56,8 @@ fn x86_64(addr: u64, code: &mut [u8], shift: &Shift) {
 
 /// Returns the new bytes of an instruction's immediate and of its displacement, each with its byte position; `None` for a field that stays.
 fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) -> [Option<(usize, Vec<u8>)>; 2] {
-    /// Returns the new distance to a `target` that shifts differently from the instruction.
+    /// Returns the redacted distance from the instruction to `target`. It differs from the original if the two are in regions that are shifted by
+    /// different offsets.
     fn distance(insn: &Instruction, target: u64, shift: &Shift) -> Vec<u8> {
         let distance = target.wrapping_sub(insn.next_ip());
         let moved = distance.wrapping_add(shift.by(target)).wrapping_sub(shift.by(insn.ip()));
@@ -70,7 +71,7 @@ fn x86_64_fields(insn: &Instruction, places: &ConstantOffsets, shift: &Shift) ->
             (OpKind::Immediate64, 8) if Shift::is_kernel(insn.immediate64()) => {
                 shift.of(insn.immediate64()).to_le_bytes().to_vec()
             }
-            // The instruction sign-extends the immediate, so upper bits of the shifted address may be lost.
+            // The instruction has only the lower 32 bits and sign-extends them. The upper bits of the shifted address may therefore differ.
             (OpKind::Immediate32to64, 4) if Shift::is_kernel(insn.immediate(operand as u32)) => {
                 (shift.of(insn.immediate(operand as u32)) as u32).to_le_bytes().to_vec()
             }
@@ -120,7 +121,7 @@ impl WideMove {
     }
 }
 
-/// Shifts addresses in arm64 code: those that instructions load 16 bits at a time, and 64-bit literals after the code.
+/// Shifts addresses in arm64 code. They are loaded into a register by several instructions, 16 bits at a time, or are 64-bit literals after the code.
 fn arm64(_addr: u64, code: &mut [u8], shift: &Shift) {
     let words = code.as_chunks_mut::<4>().0;
     let mut at = 0;

@@ -74,7 +74,7 @@ const ADDRESS_DIGITS: usize = 9;
 pub(super) struct Names {
     numbers: FxHashMap<(SecretKind, Vec<u8>), u32>,
     counts: FxHashMap<SecretKind, u32>,
-    /// Hash with a random key for build ids and tags: a guessed original cannot be checked.
+    /// Hash with a random key for build ids and tags. A guess of the original cannot be checked without the key.
     keyed: std::hash::RandomState,
 }
 
@@ -106,8 +106,8 @@ impl Names {
         if path == b"/" { path.to_vec() } else { self.replace(SecretKind::Cgroup, path) }
     }
 
-    /// Redacts a program name. The kernel stores a truncated name in one place and the full name in another; only the truncated part counts, so that
-    /// both get the same replacement.
+    /// Redacts a program name. The kernel stores it truncated to 15 bytes in one place and in full in another. The truncated part alone decides the
+    /// replacement, so that both get the same.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
         // Reports recognize the recorder's own programs by these names.
@@ -144,7 +144,7 @@ impl Names {
     /// Replaces the identity of a mapped file: device and inode numbers, and a build id of the same length.
     pub(super) fn file(&mut self, file: &Mmap2File) -> Mmap2File {
         match file {
-            // Anonymous memory.
+            // Anonymous memory has no file.
             Mmap2File::Inode { inode: 0, major: 0, minor: 0, .. } => *file,
             Mmap2File::Inode { major, minor, inode, generation } => {
                 let numbers = [u64::from(*major), u64::from(*minor), *inode, *generation];
@@ -167,8 +167,8 @@ impl Names {
         self.number(SecretKind::Namespace, &inode.to_le_bytes()).into()
     }
 
-    /// Redacts a message of the recorder: addresses are shifted, and the message is cut at the first path, because a path may contain blanks and has
-    /// no recognizable end.
+    /// Redacts a message of the recorder: shifts addresses, and cuts the message at the first path. A path may contain blanks, so its end cannot be
+    /// recognized.
     pub(super) fn message(&mut self, text: &str, shift: &Shift) -> String {
         let is_edge = |c: char| c.is_whitespace() || "(),.;:'\"`".contains(c);
         let (mut kept, mut at) = (String::new(), 0);
@@ -201,7 +201,7 @@ fn event(name: &str, shift: &Shift) -> Option<String> {
     let is_breakpoint =
         pmu.strip_prefix("mem:0x").is_some_and(|addr| addr.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let is_known = if is_breakpoint {
-        // `mem:0x1000/4:rw`
+        // Breakpoint, such as `mem:0x1000/4:rw`: its length and modifiers follow the address.
         rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b':')
     } else {
         let (terms, modifiers) = rest.rsplit_once('/')?;

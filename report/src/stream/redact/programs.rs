@@ -39,7 +39,7 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        // Parsed again for each use: the parsed form may take many times the memory of the section.
+        // The infos are parsed again for each use, because in parsed form they may take many times the memory of the section.
         let infos = || {
             of(Feature::BPF_PROG_INFO)
                 .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
@@ -86,8 +86,8 @@ impl Redactor {
         sections
     }
 
-    /// Copies BTF with only those strings that types or program lines use; file names are redacted. Also returns the new string offset of each file
-    /// name, by the old offset.
+    /// Copies BTF with only the strings that types or the program's lines use, and with redacted file names. Also returns the offset of each file
+    /// name in the new BTF, by its offset in the old.
     fn types(&mut self, blob: &[u8], lines: &Lines) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
         let btf = Btf::parse(blob).ok()?;
         let files: Vec<Vec<u8>> =
@@ -111,7 +111,8 @@ impl Redactor {
                 cut.push((addr, function));
                 rest = behind;
             }
-            // Machine code is removed if not all of it can be redacted: code outside functions has no known address.
+            // Code outside of functions has no known address and cannot be redacted. If there is such code, or the architecture is not supported, all
+            // machine code is removed.
             if !rest.is_empty() || !code::machine_code(machine, &mut cut, &self.shift) {
                 arrays[Array::JitedInsns as usize] = None;
             }
@@ -142,7 +143,7 @@ impl Redactor {
         }
         let mut redacted = if self.programs { self.unnamed(redacted) } else { redacted };
         if redacted.arrays[Array::JitedInsns as usize].is_none() {
-            // perf reads code if its length is not zero.
+            // perf looks for the code if its length is not zero.
             if let Some(len) = redacted.info.get_mut(JITED_LEN_AT..).and_then(|field| field.first_chunk_mut::<4>()) {
                 *len = [0; 4];
             }

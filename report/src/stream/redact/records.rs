@@ -144,14 +144,14 @@ impl Redactor {
         if let Some((event, program)) = name.strip_suffix(')').and_then(|name| name.rsplit_once(" ("))
             && is_identifier(program)
         {
-            // An event that carries a program of the user.
+            // The event carries a program of the user: its name follows in parentheses.
             let program = if self.programs { self.program_name(program) } else { program.to_owned() };
             return format!("{} ({program})", self.names.event(event, &self.shift));
         }
         self.names.event(name, &self.shift)
     }
 
-    /// Redacts an event name. With `is_output`, the event has the name of the map that a program writes to.
+    /// Redacts an event name. With `is_output`, a program writes to the event, and its name is that of a map.
     pub(super) fn event_name(&mut self, name: &[u8], is_output: bool) -> Vec<u8> {
         let text = String::from_utf8_lossy(name);
         if is_output && self.programs && ![state::EVENT_NAME, sampler::EVENT_NAME].contains(&&*text) {

@@ -98,7 +98,7 @@ mod tests {
             }
             let ends = regions.map(|region| (shift.of(region.start), shift.of(region.end - 1)));
             assert!(ends[..2].is_sorted_by(|a, b| a.1 < b.0) && ends[2..].is_sorted_by(|a, b| a.1 < b.0), "{ends:x?}");
-            // The target of a call is at most 2 GiB away.
+            // Modules call functions of the kernel text, and a call reaches at most 2 GiB.
             assert!(shift.of(X86_MODULES.start) - shift.of(X86_TEXT.start) < 1 << 31);
             assert_eq!([0, 1, u64::MAX, CONTEXT_MAX].map(|number| shift.of(number)), [0, 1, u64::MAX, CONTEXT_MAX]);
         }

@@ -12,8 +12,8 @@ impl Redactor {
     /// Redacts a state, or returns the reason for leaving it out.
     pub(super) fn state(&mut self, mut state: State) -> Result<State, &'static str> {
         match &mut state {
-            // Map contents and unknown kinds may hold any data. Names of containers would be of no use: they are looked up by the container ids in
-            // cgroup paths, which redaction replaces.
+            // Map contents and unknown kinds may hold any data. Names of containers are found by the container ids in cgroup paths. Redaction
+            // replaces these ids, so the names would be of no use.
             State::MapContents(_) | State::PodContainers(_) | State::Unknown { .. } => return Err(REMOVED),
             State::Attachment(attachment) => *attachment = self.attachment(std::mem::take(attachment)),
             State::Program(program) if self.programs => program.metadata.clear(),
@@ -44,7 +44,7 @@ impl Secrets for Redactor {
             Secret::Program | Secret::Map => return,
             Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
             Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
-            // Values that a program's author chose, tiers of counters other than the three known words, and kinds of secrets that later versions of
+            // All other secrets: values chosen by a program's author, unknown words in place of a tier of counters, and kinds that later versions of
             // the format add.
             _ => self.names.replace(SecretKind::Text, text),
         }

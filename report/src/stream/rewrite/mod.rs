@@ -154,7 +154,7 @@ struct Begun<'o> {
     rewriter: Rewriter,
     /// Events of the input.
     events: Events,
-    /// Kinds by event, set at the first sample: a stream has named its events by then.
+    /// Kinds by event. Set at the first sample, because a stream has named its events by then.
     kinds: Option<Vec<EventKind>>,
     /// Selector of samples, also set at the first sample.
     sieve: Option<Sieve<'o>>,
@@ -261,7 +261,8 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// Appends a record to `out`. Appends nothing if a repair drops the record, or if its content is elsewhere in a file (`Fate::Moved`).
+/// Appends a record to `out`. Appends nothing if a repair drops the record, or if a file has its content elsewhere, such as in a section
+/// (`Fate::Moved`).
 fn write(
     rewriter: &mut Rewriter,
     repair: &mut Option<Repair>,

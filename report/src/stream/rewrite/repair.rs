@@ -51,7 +51,7 @@ impl Repair {
             features.extend(unknown.map(|section| (Feature::TRACING_DATA.0, section)));
         }
         if features.is_empty() {
-            // perf takes a file without features for one that was cut off, so the file gets at least this feature.
+            // perf takes a file without features for a file that was cut off. The file gets this feature so that it has at least one.
             let (first_ns, last_ns) = self.times.unwrap_or_default();
             let mut section = Vec::new();
             SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut section, endian));

@@ -69,8 +69,8 @@ impl<'s> Sieve<'s> {
         Sieve { selection, attributor, kinds }
     }
 
-    /// Returns true if a sample stays, and the time of the sample if it is selected. States of the recorder always stay, but are not selected: other
-    /// samples depend on them.
+    /// Returns true if a sample stays in the output, and the time of the sample if it is selected. States of the recorder always stay, because other
+    /// samples depend on them, but they do not count as selected.
     pub(in crate::stream) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
         if self.kinds.get(index) == Some(&EventKind::State) {
@@ -83,7 +83,7 @@ impl<'s> Sieve<'s> {
         }
     }
 
-    /// Returns true if a sample is of a selected program; states of the recorder are of none.
+    /// Returns true if a sample is in a selected program. States of the recorder are in no program.
     pub(in crate::stream) fn is_of_programs(&mut self, record: &Record<'_>, events: &Events) -> bool {
         let index = events.index_of(record).filter(|index| self.kinds.get(*index) != Some(&EventKind::State));
         let sample = |index: usize| events.all().get(index)?.layout.sample(record.body(), record.offset).ok();
@@ -105,14 +105,14 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        // Programs that share the hook count, too: a program's share of the hook's cost depends on the samples of all sharers.
+        // Programs that share the hook count, too: to split the hook's cost, a report needs the samples of all of them.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.asked[*program as usize])
     }
 }
 
-/// Adjusts counter values read by samples after removal of other samples: each kept value is the previous kept value plus the growth since the
-/// preceding sample of the input. Readers then compute the same growth as in the whole recording.
+/// Adjusts the counter values in samples after other samples were removed. The growth from sample to sample stays as in the input: each kept value is
+/// the previous kept value plus the growth since the sample before it in the input, kept or not. Growth at removed samples is thus left out.
 #[derive(Default)]
 pub(in crate::stream) struct KeptReadings {
     readings: Readings,
@@ -120,8 +120,8 @@ pub(in crate::stream) struct KeptReadings {
 }
 
 impl KeptReadings {
-    /// Returns the sample with adjusted values; `None` without counters, or if they cannot be read. Removed samples must be passed, too, with `keeps`
-    /// false.
+    /// Returns the sample with adjusted values; `None` if it has no counters, or if they cannot be read. Removed samples must be passed as well, with
+    /// `keeps` false.
     pub(in crate::stream) fn replace(&mut self, record: &Record<'_>, events: &Events, keeps: bool) -> Option<Vec<u8>> {
         let index = events.index_of(record)?;
         let event = &events.all()[index];
@@ -131,7 +131,7 @@ impl KeptReadings {
         let sample = event.layout.sample(record.body(), record.offset).ok()?;
         let (fields, offsets) = (sample.decode().ok()?, sample.read_value_offsets().ok()?);
         let mut grown = Vec::new();
-        // Errors are ignored: inconsistent values stay, and readers report them.
+        // Errors are ignored here: an inconsistent value stays in the sample, and readers report it.
         let _ =
             self.readings.each(events, index, &fields, record.offset, |it| grown.push((it.nr, it.counter, it.grown)));
         if !keeps {

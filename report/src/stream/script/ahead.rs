@@ -1,5 +1,5 @@
-//! Look-ahead for function names: the recorder writes them at the end, when it knows which functions were hit. A file is searched before it is
-//! printed; in a stream, the names come too late for earlier records.
+//! Look-ahead for function names. The recorder writes them at the end of a recording, when it knows which functions were hit. A file is therefore
+//! searched before it is printed. In a stream, earlier records are printed without these names.
 
 use bprec_format::bprec::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};

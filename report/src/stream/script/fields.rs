@@ -61,7 +61,7 @@ impl Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     bits: u32,
-    /// Fields requested by name: a sample without such a field prints a placeholder.
+    /// Fields that the user requested by name. If a sample lacks one of them, a placeholder is printed.
     named: u32,
     /// True if the user gave a full list, which applies to every event.
     listed: bool,

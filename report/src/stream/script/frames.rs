@@ -15,11 +15,12 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Cache of the texts of frames.
 pub(super) struct FrameTexts {
     kept: Box<[CachedText]>,
-    /// Distinct texts one after another, since many addresses have the same text. Padded at the end, as copying reads beyond a text.
+    /// Distinct texts, one after another: many addresses have the same text. Padded at the end, because a copy reads a whole block, beyond the text's
+    /// end.
     texts: Vec<u8>,
     /// Text numbers by hash of the text.
     numbers: FxHashMap<u64, u32>,
-    /// By text number: start and length in `texts`.
+    /// Start and length of each text in `texts`, by its number.
     places: Vec<(u32, u32)>,
     scratch: Text,
 }
@@ -29,7 +30,7 @@ pub(super) struct FrameTexts {
 struct CachedText {
     ip: u64,
     space: u32,
-    /// Number of the text.
+    /// Number of the frame's text.
     text: u32,
 }
 

@@ -24,7 +24,7 @@ use super::text::{Name, Text, dotted};
 /// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
-/// Limit on the text of a tracepoint's fields, bytes: a fixed part plus an amount per byte of raw data. In an array, a one-byte number takes five
+/// Limit on the text of a tracepoint's fields, bytes: a fixed part, and a part for each byte of raw data. In an array, a one-byte number takes five
 /// bytes of text.
 const TRACE_FIXED_BYTES: usize = 4 << 10;
 const TRACE_BYTES_PER_BYTE: usize = 16;
@@ -49,7 +49,7 @@ pub(crate) struct Stamp<'a> {
     pub(crate) pid_tid: Option<(u32, u32)>,
     pub(crate) cpu: Option<u32>,
     pub(crate) time_ns: Option<u64>,
-    /// True if frames follow on lines of their own.
+    /// True if the frames of a call chain follow on lines of their own.
     pub(crate) has_chain: bool,
 }
 
@@ -188,7 +188,7 @@ impl Style {
             self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
         }
         if has(Field::Weight) {
-            // If one word holds three weights, the first (the lower 32 bits) is printed.
+            // A word may hold three weights. The first, in the lower 32 bits, is printed.
             let is_struct = line.attr.sample_type.contains(SampleType::WEIGHT_STRUCT);
             let weight = fields.weight.map(|weight| if is_struct { weight & u64::from(u32::MAX) } else { weight });
             self.number(out, Field::Weight, weight, |out, weight| write!(out, "{weight:>16}"));
@@ -250,7 +250,7 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // A word in the range of the markers that is no marker comes from an invalid user stack. As in perf, nothing of such a chain is
+                // An invalid user stack may have a word in the range of the markers that is no known marker. As in perf, no frame of such a chain is
                 // printed.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
@@ -278,7 +278,7 @@ impl Style {
         }
     }
 
-    /// Appends the cookie of a deferred user chain in place of the missing chain.
+    /// Appends the cookie of a deferred user chain, in place of the chain, which is missing.
     fn cookie(&self, out: &mut Text, cookie: u64) {
         if self.fields.has(Field::Ip) {
             out.push_address(cookie);

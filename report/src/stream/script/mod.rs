@@ -41,7 +41,7 @@ use text::Text;
 pub const MAX_STACK: usize = 127;
 /// Buffer size for writing, bytes.
 const WRITE_BYTES: usize = 64 << 10;
-/// Least size of a recording per thread, bytes: a smaller part is printed before a thread has started.
+/// Least part of a recording for each thread, bytes. A smaller part would be printed before another thread has started.
 const SHARED_BYTES: usize = 1 << 20;
 /// Approximate number of records per batch.
 const BATCH_RECORDS: usize = 4096;
@@ -152,7 +152,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         let problems = source.for_each(Care::Keep, &mut script)?;
         script.summary(problems)
     });
-    // Threads read the mapped input until this point, so only now it is certain that all of it could be read.
+    // The threads have read the mapped input until here. Only now is it certain that all of it could be read.
     match source.lasting() {
         Some(input) => input.checked(summary),
         None => summary,
@@ -184,9 +184,9 @@ struct Script<'scope, 'a, 'o> {
     renames: u32,
     /// True for a stream that is printed as it arrives.
     is_live: bool,
-    /// Records of unknown events.
+    /// Number of records of unknown events.
     unknown: u64,
-    /// Records submitted to printers.
+    /// Number of records that were submitted to the printers.
     before: u64,
     path: std::path::PathBuf,
 }
@@ -210,7 +210,7 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
             return Ok(ControlFlow::Continue(()));
         }
         if !record.kind.is_kernel() {
-            // Records of tools are not sorted by time, but keep their place in the file.
+            // Records that tools wrote, such as headers, have no time to be sorted by. They are printed at their place in the file.
             if self.options.show.shows(record.kind) {
                 self.order.pass(record, None, arrival.mapped);
             }
@@ -263,7 +263,8 @@ impl Script<'_, '_, '_> {
         match &mut self.events {
             None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
-                // Batches in progress share the events, and a change would copy all events. After many changes, each change waits for the batches.
+                // A change of events that batches in progress share copies all events. Once many names have changed, each further change first waits
+                // for these batches, so that nothing is copied.
                 if self.renames == RENAMES_MAX
                     && let Printers::Team(team) = &mut self.printers
                 {

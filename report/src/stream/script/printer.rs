@@ -46,7 +46,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Returns true if the text depends on earlier samples, so that a single thread must print everything.
+    /// Returns true if the text of a sample depends on earlier samples: a single thread then prints everything.
     pub(super) fn is_sequential(&self) -> bool {
         self.events.all().iter().any(|event| {
             event.attr.sample_type.contains(SampleType::READ) || event.attr.flags.contains(AttrFlags::DEFER_CALLCHAIN)
@@ -54,7 +54,7 @@ impl Batch<'_> {
     }
 }
 
-/// A printer's share of a batch: every `of`th block, from number `index` on.
+/// Part of a batch that one printer prints: every `of`th block, from number `index` on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkShare {
     pub(super) index: usize,
@@ -92,8 +92,8 @@ impl Printed {
     }
 }
 
-/// Returns the call chain with the processor's call stack (`PERF_SAMPLE_BRANCH_CALL_STACK`) in place of the user part that the kernel unwound; `None`
-/// if the event does not record that call stack.
+/// Returns the call chain with another user part: the processor's call stack (`PERF_SAMPLE_BRANCH_CALL_STACK`) in place of the part that the kernel
+/// unwound. `None` if the event does not record that call stack.
 fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
     const CALL_STACK: u64 = 1 << 11;
     let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
@@ -320,14 +320,14 @@ impl<'o> Printer<'o> {
             return self.readings(events, index, record, &fields);
         }
         if self.is_wanted(&fields) {
-            // If the period is constant, samples have no period field, and the period is in the event's attributes.
+            // An event with a constant period has the period in its attributes, not in its samples.
             let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
             self.sample_line(events, index, record, &fields, fields.period.or_else(always));
         }
         Ok(())
     }
 
-    /// Prints a line per counter that grew since the previous sample, even if the previous sample was not selected.
+    /// Prints a line for each counter that has grown since the previous sample, selected or not.
     fn readings(
         &mut self,
         events: &Events,

@@ -59,7 +59,8 @@ impl StreamTasks {
     /// Updates names from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
-            // Only the first name of task 0 counts. The idle task has a fixed name and never starts; tasks of other pid namespaces also appear as 0.
+            // Only the first name of task 0 is kept: the idle task never changes its name and is never started. Later names and starts belong to
+            // tasks of other pid namespaces, which also appear as task 0.
             Payload::Comm(comm) if comm.tid == 0 && self.comms.contains_key(&0) => {}
             Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => {
@@ -140,7 +141,8 @@ impl StreamTasks {
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
-        // The kernel's mapping covers only its main text. Initial code and per-CPU entry code are beyond the end, so the end does not count.
+        // The kernel's mapping covers only its main text. Initial code and per-CPU entry code are after its end, so addresses there belong to it as
+        // well.
         let covers = |map: &TaskMapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
@@ -167,7 +169,8 @@ impl StreamTasks {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
-        // The name of the kernel's mapping ends in the symbol by which relocation is measured; this end is cut off.
+        // The name of the kernel's mapping ends in the name of a symbol, by which tools measure how far the kernel was relocated. This part is cut
+        // off.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
         let version = self.next_version();
         if kernel {
@@ -182,7 +185,7 @@ impl StreamTasks {
         space.maps.insert(TaskMapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
     }
 
-    /// Returns a new version. Versions repeat after four billion changes; no cached text lives so long.
+    /// Returns a new version. After four billion changes, versions repeat: no cached text is kept for so long.
     fn next_version(&mut self) -> u32 {
         self.newest_version = (self.newest_version + 1) % u32::MAX;
         self.newest_version

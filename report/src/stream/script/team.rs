@@ -21,9 +21,9 @@ const PIECES: usize = 8;
 
 /// Work of a thread.
 enum Job<'a> {
-    /// Prints the own blocks of a batch.
+    /// Prints this thread's blocks of a batch.
     Print(Arc<Batch<'a>>, WorkShare),
-    /// Prints the samples that still wait, as a last block.
+    /// Prints the samples that still wait for a deferred chain, as a last block.
     End(Arc<Events>),
 }
 
@@ -71,7 +71,7 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// Current piece, and the counts of its written bytes and blocks.
+    /// Piece that is being written, and how many of its bytes and blocks are written.
     piece: Piece,
     written: usize,
     blocks: usize,
@@ -79,7 +79,7 @@ struct Member<'scope, 'a> {
 }
 
 impl Member<'_, '_> {
-    /// Writes the member's next block.
+    /// Writes the next block of this thread.
     fn write_block(&mut self, out: &mut dyn Write) -> Result<()> {
         loop {
             let text = self.piece.text.as_bytes();
@@ -89,7 +89,7 @@ impl Member<'_, '_> {
                 return Ok(());
             }
             out.write_all(&text[self.written..])?;
-            // A closed channel means that the thread panicked; the panic is propagated at the end.
+            // A closed channel means that the thread has panicked. The panic is passed on when the thread is joined.
             let Ok(next) = self.done.recv() else {
                 self.written = text.len();
                 return Ok(());
@@ -107,7 +107,7 @@ impl Member<'_, '_> {
 /// Printing threads.
 pub(super) struct Team<'scope, 'a> {
     members: Vec<Member<'scope, 'a>>,
-    /// Batches in progress: number of blocks, and number of members that share them.
+    /// Batches in progress, each with its number of blocks and the number of threads that share them.
     under_way: VecDeque<(usize, usize)>,
 }
 
@@ -171,7 +171,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// Fails if the output cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
         self.wait(out)?;
-        // Only the first printer has waiting samples: it alone prints batches with deferred chains.
+        // Only the first printer can have waiting samples, because it prints batches with deferred chains alone.
         if let Some(events) = events
             && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()

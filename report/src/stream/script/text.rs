@@ -40,8 +40,8 @@ impl Text {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends the first `len` bytes of `padded`, which has at least [`PADDING_BYTES`] further bytes: short texts, the common case, are copied by a
-    /// few instructions.
+    /// Appends the first `len` bytes of `padded`, which has at least [`PADDING_BYTES`] further bytes. A whole block is copied and then cut to `len`:
+    /// for short texts, the common case, this takes only a few instructions.
     #[inline]
     pub(crate) fn push_padded(&mut self, padded: &[u8], len: usize) {
         match padded.first_chunk::<PADDING_BYTES>() {
@@ -127,7 +127,7 @@ pub(crate) struct Plain<'a>(pub(crate) &'a [u8]);
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if is_plain(self.0) {
-            // ASCII is UTF-8.
+            // ASCII is valid UTF-8, so the conversion cannot fail.
             return f.pad(std::str::from_utf8(self.0).unwrap_or_default());
         }
         f.pad(&escaped(self.0, usize::MAX))
@@ -162,7 +162,7 @@ fn push_escaped(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {
         let escape = [b'\\', b'x', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-        // ASCII is UTF-8.
+        // ASCII is valid UTF-8, so the conversion cannot fail.
         text.push_str(std::str::from_utf8(&escape).unwrap_or_default());
     }
 }

@@ -31,7 +31,7 @@ pub(super) const INCLUSIVE: &str = "TOTAL%";
 /// Name of the column of samples in kernel code that runs programs.
 pub(super) const ENTRY: &str = "ENTRY%";
 
-/// Drop orders that differ between the table of a recording and the table of an interval. In an interval, samples are few but all runs are counted:
+/// Drop orders that depend on the kind of table: of a recording, or of an interval. In an interval, samples are few while all runs are counted, so
 /// its table keeps the columns of runs longer.
 struct Orders {
     kind: u8,
@@ -51,7 +51,7 @@ impl Orders {
     }
 }
 
-/// Drop order of the column of earlier intervals: the column is dropped after `TYPE` and before `RUNS/S`.
+/// Drop order of the column of earlier intervals: after `TYPE` and before `RUNS/S`.
 const HISTORY_ORDER: u8 = 4;
 
 /// Optional columns.
@@ -89,7 +89,7 @@ pub(super) fn fields<'r>(
         Some(By::Split(_)) | None => ["ID", "PROGRAM"],
     };
     let mut order = Orders::of(rates);
-    // If shares of the machine are unknown, TOTAL% is the only column that shows the costliest program: it stays as long as %MACHINE would.
+    // If shares of the machine are unknown, only TOTAL% shows which program is the costliest. It then has the drop order of %MACHINE.
     if rates == Rates::Count && event.is_some_and(|it| !it.machine.is_value()) {
         order.inclusive = order.machine;
     }
@@ -242,7 +242,7 @@ pub(super) fn fields<'r>(
         F::csv("attached", |l| Some(l.head()?.attachments.join(" "))).and_text(
             Column::text("ATTACHED TO").droppable(7).cut_to(20),
             move |l| {
-                // In a table of an interval, TYPE is dropped before the attach points. Attach points then keep their prefix, such as `kprobe:`.
+                // In the table of an interval, attach points keep their prefix, such as `kprobe:`, because TYPE is dropped earlier than they are.
                 let Some(program) = l.head() else { return String::new() };
                 let prog_type = program.prog_type.filter(|_| rates == Rates::Count).map(|it| it.to_string());
                 cells::attachments(&program.attachments, prog_type.as_deref())
@@ -311,8 +311,8 @@ fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// Returns true if the table shows events per run, estimated from samples. Timer events have better times per run by run statistics, and exact
-/// counters count all events per run.
+/// Returns true if the table shows events per run, estimated from samples. Timer events do not need it: run statistics give better times per run. Nor
+/// do recordings with exact counters, which count all events per run.
 fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
@@ -321,7 +321,7 @@ fn shows_per_run(report: &Report, event: &EventReport) -> bool {
 fn per_run(row: &Row) -> String {
     row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
         let [value, margin, most] = [it.value, it.margin, it.value + it.margin].map(decimal);
-        // A margin as large as the value is printed as an upper bound: the lower bound would be zero or less.
+        // If the margin is at least as large as the value, the lower bound would be zero or less. Only the upper bound is printed then.
         if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
     })
 }
@@ -343,14 +343,16 @@ fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
     estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
 }
 
-/// Cost of a line by samples, plus the time that samples cannot see, % of the machine. If the machine's capacity is unknown: % of all samples.
+/// Cost of a line, % of the machine: by samples, plus the time that samples cannot see. If the machine's capacity is unknown, the cost by samples in
+/// % of all samples.
 pub(super) fn cost_percent(
     event: Option<&EventReport>,
     line: Option<&Line>,
     unsampled: Option<&UnsampledTime>,
 ) -> Option<f64> {
     let sampled = line.map_or(Some(0.0), |line| event?.percent(line.count));
-    // Unsampled time is measured by run statistics and has only a share of the machine. Without the machine's capacity, the sum is unknown.
+    // The time that samples cannot see comes from run statistics, and its share is only known of the machine. If the machine's capacity is unknown,
+    // the sum is unknown.
     let unsampled = unsampled.map_or(Some(0.0), |unsampled| event?.machine.value().and(unsampled.machine_percent));
     sampled.zip(unsampled).map(|(sampled, unsampled)| sampled + unsampled)
 }
@@ -378,7 +380,7 @@ fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
     of_machine(share, event.is_some_and(EventReport::is_scaled))
 }
 
-/// Cell of a share of sampled time; unknown for rows that also have time that samples cannot see.
+/// Cell of a share of samples. Unknown for rows that also have time that samples cannot see: the share of that time is unknown.
 fn sampled(entry: &LedgerEntry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
     match entry.unseen() {
         Some(_) => UNKNOWN.into(),
@@ -445,7 +447,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let input = Input::open(root.join("fixtures/recordings/linux-7.2/ratio.data")).unwrap();
         let mut report = by_prog(&input, &Options::default()).unwrap();
-        // The column of hits that probes missed is only there if there are any.
+        // The table has the column of missed hits of probes only if a program has some.
         std::sync::Arc::make_mut(&mut report.programs)[0].probe_misses = Some(1);
         let docs = std::fs::read_to_string(root.join("docs/table.md")).unwrap();
         let fields = fields(&report, None, Rates::Count, Extra::default());

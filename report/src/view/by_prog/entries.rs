@@ -49,7 +49,7 @@ pub(super) struct LedgerEntry<'r> {
     pub(super) samples: Option<u64>,
     pub(super) weight: Option<u64>,
     pub(super) shares: Shares,
-    /// Cell of the share of the machine; `None` if the share comes from `line`.
+    /// Cell of the share of the machine; `None` if `line` has the share.
     pub(super) machine: Option<String>,
     /// True for a line without samples: tables show only its share of the machine.
     pub(super) is_share: bool,
@@ -99,7 +99,7 @@ impl<'r> LedgerEntry<'r> {
         }
     }
 
-    /// Sets `machine` as the only share in tables. The count of samples stays.
+    /// Sets `machine` as the only share that tables show. CSV still has the count of samples.
     fn unplaced(self, machine: String) -> LedgerEntry<'r> {
         LedgerEntry { line: None, machine: Some(machine), ..self }
     }
@@ -109,7 +109,7 @@ impl<'r> LedgerEntry<'r> {
         self.program.filter(|_| self.row.is_some())
     }
 
-    /// Returns true for rows of programs and groups. A missing value is an unknown value in these rows, and an empty cell in all other lines.
+    /// Returns true for rows of programs and groups. If one of them lacks a value, the value is unknown. In all other lines, the cell is empty.
     pub(super) fn is_row(&self) -> bool {
         self.row.is_some() || self.group.is_some()
     }
@@ -232,7 +232,7 @@ pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates:
         }
     }
     if let Some(aggregated) = &event.aggregated {
-        // These samples may belong to BPF or to idle time, so that only their share of the machine is known.
+        // Overflow and blind spot may belong to BPF, to other code or to idle time. Only their share of the machine is therefore known.
         let (overflow, machine) = (aggregated.overflow, percent(aggregated.overflow_machine_percent));
         lines.push(below("overflow", "[overflow]", overflow.samples > 0, machine).count(Some(overflow)));
         let machine = percent(aggregated.blind_spot_machine_percent);

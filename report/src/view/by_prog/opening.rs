@@ -58,7 +58,7 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
         notes
             .push("another tool had switched on the kernel's run statistics, which slowed all BPF programs".to_owned());
     }
-    // This note exists only if counts come from another source than requested.
+    // The recorder writes this note only if counts come from another source than requested.
     notes.extend(recording.counters_note.clone());
     blocks.extend(notes.into_iter().map(note));
     blocks.push(Block::Gap);

@@ -13,7 +13,7 @@ const UNLIMITED_BARS: usize = 60;
 /// Least count of bars: fewer bars show no trend.
 const LEAST_BARS: usize = 8;
 
-/// Count of bars for `free` columns: one bar per column, but at least [`LEAST_BARS`]. More than `u16::MAX` columns count as unlimited.
+/// Number of bars for `free` columns: one per column, but at least [`LEAST_BARS`]. More than `u16::MAX` columns mean an unlimited width.
 pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
@@ -106,7 +106,7 @@ pub(super) struct SparkColumn<'r> {
     over_time: &'r EventOverTime,
     scale: Scale,
     by_program: FxHashMap<usize, &'r RowOverTime>,
-    /// Programs that have a row in the table, or are in a group that has a row.
+    /// Programs that the table shows: in a row of their own, or in the row of their group.
     shown: FxHashSet<usize>,
     /// True if the table has a common row for the programs that count other programs.
     has_counting_row: bool,

@@ -55,7 +55,7 @@ fn definitions_come_with_those_of_what_they_hold() {
         let event = id_of(btf, Kind::STRUCT, "event");
         let found = definitions(btf, event);
         assert_eq!(found[0], definition(btf, event));
-        // Targets of pointers and typedefs of numbers have no definition in the list.
+        // The list has no definitions of types that are reached through a pointer, nor of typedefs of numbers.
         assert_eq!(found[1..], ["enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"]);
         let rodata = definitions(btf, id_of(btf, Kind::DATASEC, ".rodata"));
         assert_eq!(rodata, [".rodata { const volatile u64 limit; const char bpf_metadata_version[6]; }"]);
@@ -100,7 +100,7 @@ fn info(kind: Kind, elements: u32) -> u32 {
 
 #[test]
 fn qualifiers_are_said_once_and_empty_structs_are_short() {
-    // Types 1 to 4: `const char x[3]` as some compilers write it, with `const` on the array and on its elements. Type 5: `struct event {}`.
+    // Types 1 to 4 are `const char x[3]` as some compilers write it: both the array and its elements are `const`. Type 5 is `struct event {}`.
     let bytes = written(&[
         &[0, info(Kind::CONST, 0), 2],
         &[0, info(Kind::ARRAY, 0), 0, 3, 4, 3],
@@ -139,7 +139,7 @@ fn cycles_end() {
 
 #[test]
 fn damaged_types_are_printed() {
-    // `lowest`: offset of the least significant byte in each word, for each byte order.
+    // `lowest` is the offset of the least significant byte in a word: 0 in little-endian data, 3 in big-endian data.
     for (blob, lowest) in BLOBS.into_iter().zip([0, 3]) {
         for at in (24 + lowest..blob.len()).step_by(4) {
             for value in [0, 1, 4, 0xff] {

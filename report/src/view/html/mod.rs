@@ -24,7 +24,7 @@ const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"), 
 /// Script of sortable tables, placed before the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
-/// Limit on the nodes of call stacks in the page; so many nodes take about two megabytes.
+/// Limit on the nodes of call stacks in the page. This number of nodes takes about two megabytes.
 const MAX_NODES: usize = 60_000;
 
 /// Data that the page's script reads.

@@ -5,17 +5,17 @@ use serde::Serialize;
 
 /// Limit on counts in a page, about 350 kB. If there are more counts, neighbouring intervals are merged.
 const MAX_CELLS: usize = 250_000;
-/// Possible counts of intervals that are merged into one: the lengths of merged intervals stay round numbers.
+/// Numbers of intervals that may be merged into one. With these, the lengths of merged intervals stay round numbers.
 const STEPS: [u32; 6] = [1, 2, 5, 10, 20, 50];
 
 /// Counts of stack nodes by interval. The arrays have a value for each count, sorted by node and then by interval.
 #[derive(Serialize)]
 pub(super) struct PageTimes {
-    /// Count of the page's intervals that are merged into one interval.
+    /// Number of the page's intervals that one interval here stands for.
     step: u32,
     /// Count of intervals after merging.
     intervals: u64,
-    /// Positions `node * intervals + interval`, each as its distance from the previous position.
+    /// Position of each count, `node * intervals + interval`, stored as the distance from the previous position.
     at: Vec<u64>,
     samples: Vec<u64>,
     /// Weights of the counts; empty if each sample has the weight `each`.
@@ -82,7 +82,7 @@ mod tests {
         let all = times(cells(&of), 5, 5);
         assert_eq!((all.step, all.intervals, all.each, all.at.len(), all.weight.len()), (1, 5, 10, 5, 0));
         assert_eq!((all.at, all.samples), (vec![5, 1, 3, 8, 1], vec![1, 2, 1, 5, 1]));
-        // Intervals are merged in pairs: 0 and 1 of node 1, 2 and 3 of node 3.
+        // Intervals are merged in pairs: node 1 has counts in 0 and 1, node 3 in 2 and 3.
         let pairs = times(cells(&of), 5, 4);
         assert_eq!((pairs.step, pairs.intervals), (2, 3));
         assert_eq!((pairs.at, pairs.samples), (vec![3, 2, 5], vec![3, 1, 6]));

@@ -11,7 +11,8 @@ use serde::ser::SerializeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Ratio of event `at` to the event `whole`. `None` if event `at` is not `part`, its group lacks `whole`, a count is unknown, or `whole` is 0.
+/// Ratio of event `at` to the event `whole` in its group, if event `at` is the event `part`. `None` for another event, if the group lacks `whole`, if
+/// a count is unknown, or if `whole` is 0.
 pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str, whole: &str) -> Option<f64> {
     let events = &counting.events;
     if events[at].name != part {
@@ -100,7 +101,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    // If counting ended early, `percent` is the counted time in per cent of the time until now.
+    // Share of the time that was counted: below 100 % if counting ended early, because the time then runs until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));

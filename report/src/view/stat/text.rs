@@ -247,7 +247,7 @@ pub(super) fn end(
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
-            // `cpu_percent` is of the time of the row, which may be shorter than the elapsed time.
+            // `cpu_percent` refers to the time of the row, which may be shorter than the elapsed time of the whole count.
             let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })

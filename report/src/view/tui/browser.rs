@@ -75,7 +75,7 @@ pub struct Browser {
     waits_since: Option<Instant>,
     typed: Option<(Prompt, String)>,
     filter: String,
-    /// Filter before the user began to type a new filter.
+    /// Filter that applied before the user began to type a new one.
     filter_before: String,
     pub(super) overlay: Option<Overlay>,
     message: String,
@@ -146,7 +146,7 @@ impl Browser {
         self.waits_since.is_some()
     }
 
-    /// Applies an answer. Drops the answer to a request that a newer request has replaced.
+    /// Applies an answer. If a newer request was made meanwhile, the answer to the older one is dropped.
     pub fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Read(number, model) if number == self.asked => {
@@ -157,13 +157,13 @@ impl Browser {
                 }
             }
             Answer::Read(..) => {}
-            // During a pause, a newer interval is used only while an answer is awaited.
+            // During a pause, newer intervals are dropped, unless the screen still waits for an answer.
             Answer::Newer(_) if self.live.is_some_and(|live| live.is_paused) && self.waits_since.is_none() => {}
             Answer::Newer(model) => {
                 self.set_model(model);
                 match self.pages.last().map(|page| page.view.kind()) {
                     Some(Kind::Programs) => self.waits_since = None,
-                    // A page of one program requests its own model of the new interval.
+                    // A page about one program requests its own model of the new interval.
                     _ if self.waits_since.is_none() => self.ask(),
                     _ => {}
                 }
@@ -173,7 +173,7 @@ impl Browser {
     }
 
     /// Sets a model. A model with events is for all pages of programs, any other model for the page on the screen. The selected program stays
-    /// selected, but if the first row was selected, the first row stays selected.
+    /// selected in its new row. But if the first row was selected, the new first row is.
     fn set_model(&mut self, model: Model) {
         let events = model.events();
         if events.is_empty() {
@@ -394,7 +394,7 @@ impl Browser {
         }
     }
 
-    /// Selects another row: `to` gets the selected row and the number of rows on the screen.
+    /// Selects another row. `to` returns it from the selected row and the number of rows on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = usize::from(self.rows_area.height.max(1));
         let Some(page) = self.pages.last_mut() else { return };
@@ -420,7 +420,7 @@ impl Browser {
             return;
         }
         self.pages.pop();
-        // An answer for the closed page must not reach the page below.
+        // The closed page may still wait for an answer, which must not reach the page below.
         (self.asked, self.waits_since) = (self.asked + 1, None);
         if self.model().is_none() {
             self.ask();

@@ -18,7 +18,8 @@ use crate::view::hues::Hue;
 
 /// Fillings of BPF, kernel, user and idle in the bar of the machine.
 const FILLED: [char; 4] = ['█', '▓', '▒', '░'];
-/// Characters of the self, helper and entry parts of a cost bar: one height if the terminal shows shades of a hue, three heights if not.
+/// Characters of the self, helper and entry parts of a cost bar. They have one height if the terminal shows shades of a hue, and otherwise three
+/// heights to tell them apart.
 const SHADED_BARS: [char; 3] = ['▆', '▆', '▆'];
 const STEPPED_BARS: [char; 3] = ['▆', '▄', '▂'];
 /// Brightness of the hue in bars of self, helper and entry; 1 is the full hue.
@@ -31,9 +32,9 @@ const FILLINGS: [char; 3] = ['█', '▒', '░'];
 const SCALE_WIDTH: u16 = 6;
 /// Least width, in columns, of a screen that shows bars over time, and three lists about the chosen program.
 const WIDE: u16 = 100;
-/// Least width, in columns, of the bar of the machine; a narrower bar gets the space of the names of its parts.
+/// Least width, in columns, of the bar of the machine. If it would be narrower, the names of its parts are left out to make room.
 const BAR_WIDTH: usize = 12;
-/// Least width, in columns, of the payers of a row.
+/// Least width, in columns, of the list of payers in a row.
 const PAYERS_WIDTH: u16 = 20;
 /// Least and largest number of rows of the chart of cost over time, including its line of times.
 const AREA_ROWS: (u16, u16) = (5, 18);
@@ -265,7 +266,7 @@ impl Dashboard<'_> {
             line.push_span(Span::styled(bar.to_string().repeat(to - drawn), self.style(hue.dimmed(light))));
             drawn = to;
         }
-        // Cost that is in none of the three parts continues the bar.
+        // If self, helper and entry are less than the cost, the bar is continued up to the cost.
         let rest = cells(row.percent).max(usize::from(row.percent > 0.0)).saturating_sub(drawn);
         line.push_span(Span::styled(bars[0].to_string().repeat(rest), self.style(hue)));
         line
@@ -290,7 +291,7 @@ impl Dashboard<'_> {
             ("HOTTEST LINES, %PROGRAM".to_owned(), row.lines.iter().map(line).collect()),
         ];
         let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
-        // A narrow screen has room for two of the three lists. It leaves out the parts, because the hottest lines say more.
+        // A narrow screen shows two of the three lists. The parts are left out, because the hottest lines say more.
         let mut lists: Vec<_> = lists.collect();
         if area.width < WIDE && lists.len() == 3 {
             lists.remove(1);

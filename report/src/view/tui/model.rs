@@ -151,7 +151,7 @@ impl Model {
             }
             _ => return None,
         };
-        // `rev` selects the first of several items with equal samples.
+        // Of several items with equal samples, `rev` makes the first one win.
         (0..costs.len()).rev().max_by_key(|at| costs[*at].samples)
     }
 

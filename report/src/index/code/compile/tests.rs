@@ -55,7 +55,7 @@ fn cells_have_the_answers_of_the_search() {
     }
 }
 
-/// A search skips some of the ranges with one start. It finds the same code as a search of all of them.
+/// A search that skips some of the ranges with one start finds the same code as a search of all these ranges.
 #[test]
 fn versions_of_an_address_are_found_among_many() {
     let mut state = 1u64;

@@ -37,7 +37,7 @@ fn silent() -> Report {
     report
 }
 
-/// The programs of the fixture are one object that was loaded twice: two programs, each on its hook twice.
+/// The fixture's object was loaded twice, so each of its two programs is twice on its hook.
 #[test]
 fn copies_on_one_hook_are_found() {
     let mut report = report();
@@ -46,7 +46,7 @@ fn copies_on_one_hook_are_found() {
     let (hooks, programs) = copies[0].clone();
     assert_eq!((programs.len(), hooks[0].as_str()), (2, "tracepoint:raw_syscalls:sys_enter"));
     assert!(programs.iter().all(|at| report.programs[*at].name == "account_syscall_enter"), "{programs:?}");
-    // The advice says that all copies except the most expensive one can be saved; their cost is from samples.
+    // The saving is the cost of all copies except the costliest one, by samples.
     let event = report.events[0].name.clone();
     let row = |at: usize| report.events[0].rows.iter().find(|row| row.program == at).unwrap();
     let cost = |at: usize| row(at).line.as_ref().unwrap().count.weight;
@@ -58,7 +58,7 @@ fn copies_on_one_hook_are_found() {
     let costs: Vec<u64> = of.iter().map(|at| cost(*at)).collect();
     assert_eq!((found.cost.weight, found.saves.weight), (costs[0] + costs[1], costs[1]));
     assert!(costs[0] >= costs[1] && costs[1] > 0 && found.saves.machine_percent.unwrap() > 0.0, "{found:?}");
-    // Programs are not copies if their code differs, or if one was loaded after the unload of the other.
+    // Programs are no copies of each other if their code differs, or if one was loaded only after the other was unloaded.
     let [first, second] = [programs[0], programs[1]];
     let tag = programs_of(&mut report)[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
     assert_eq!(same_program_twice(&report).len(), 1);
@@ -104,7 +104,7 @@ fn what_nobody_holds_is_found() {
         hold(&mut programs_of(&mut held)[at]);
         assert_eq!(codes(&held), [""; 0]);
     }
-    // Without a search for owners, missing owners are unknown.
+    // If the recorder did not look for owners, programs without owners are no finding.
     report.recording.target = None;
     assert_eq!(codes(&report), [""; 0]);
 }
@@ -128,7 +128,7 @@ fn buffers_that_nobody_reads_are_found() {
     let expected = |programs: &[usize]| vec![(vec!["events (7)".to_owned()], programs.to_vec())];
     assert_eq!(found(&report, [&[7, 8], &[]]), expected(&[0]));
     assert_eq!(found(&report, [&[7], &[7]]), expected(&[0, 1]));
-    // Without samples of a program, run statistics measure it.
+    // If a program has no samples, its cost comes from run statistics.
     for row in &mut report.events[0].rows {
         row.line = None;
     }

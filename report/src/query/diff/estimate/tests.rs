@@ -120,9 +120,9 @@ fn resampled(pool: &str, load: &str, block: usize) -> (usize, usize) {
 
 const RESAMPLED: usize = 2_000;
 
-/// Real noise, from a machine that also ran builds: a load differs significantly from itself in at most two of a thousand pairs, and from a load that
-/// takes 5 % longer in nearly all. Recordings of one load differ by up to 2 %. Half minutes made of longer blocks differ by more than their intervals
-/// show (docs/diff.md).
+/// Noise of real recordings, on a machine that also ran builds. A load differs significantly from itself in at most two of a thousand pairs, and from
+/// a load that takes 5 % longer in nearly all pairs. Recordings of one load differ by up to 2 %. Half minutes made of longer blocks differ by more
+/// than their intervals show (docs/diff.md).
 #[test]
 fn real_intervals_resampled() {
     for block in [2, 3, 5] {
@@ -133,8 +133,8 @@ fn real_intervals_resampled() {
     }
 }
 
-/// The figures of docs/diff.md for recordings that were not used to choose the estimator. On this busy machine, more changes of 5 % stay hidden, but
-/// noise still hardly ever looks like a change.
+/// Numbers of docs/diff.md for recordings that were not used to choose the estimator. This machine was busier, so more changes of 5 % are not
+/// detected. Noise is still hardly ever taken for a change.
 #[test]
 fn fresh_intervals_resampled() {
     for (block, least_caught) in [(2, 1_850), (3, 1_700), (5, 1_450)] {
@@ -148,8 +148,8 @@ fn fresh_intervals_resampled() {
     }
 }
 
-/// Two loads: over all recordings, the second takes 4.5 % longer. Also compares each recorded half minute of a load with all other half minutes of
-/// the same load.
+/// Two loads; the second takes 4.5 % longer over all recordings. Also compares each recorded half minute of a load with all other half minutes of the
+/// same load.
 #[test]
 fn real_loads_told_apart() {
     let (a, b) = (recorded(CHOSEN_BY, "a"), recorded(CHOSEN_BY, "b"));
@@ -215,7 +215,7 @@ fn made_up_intervals_that_depend_on_each_other() {
         (side(&[base]), side(&[scaled(dependent(30, 0.0, 0.02, &mut numbers), 1.05)]))
     });
     assert!(caught >= 950, "{caught}");
-    // If a series hardly changes from one interval to the next, it has too little information about the following time.
+    // If neighbouring intervals hardly differ, a series of them says too little about the time that follows.
     let (_, unknown) = told_apart(200, || {
         let mut draw = || side(&[dependent(30, 0.98, 0.02, &mut numbers)]);
         (draw(), draw())
@@ -246,7 +246,7 @@ fn made_up_samples() {
     }
 }
 
-/// Recordings of one side that differ from each other by more than the variance within each recording implies.
+/// The recordings of one side differ from each other by more than the intervals within each recording imply.
 #[test]
 fn made_up_recordings_that_differ() {
     for count in [2, 3, 5] {
@@ -283,10 +283,10 @@ fn intervals_of_ratios_are_fiellers() {
     }
     assert!(from < 1.1 && 1.1 < to);
     assert_eq!(pair.is_significant(&quantiles), Some(true));
-    // 1 ± 1.97 includes 0, so the interval has only one end, where the difference equals its margin.
+    // The base is 1 ± 1.97 and may be 0, so the interval has only a lower end. There, the difference equals its margin.
     let (from, to) = Pair::new(&exact(1.0), &exact(3.0)).ratio_interval(&quantiles).unwrap();
     assert!(to == f64::INFINITY && ((3.0 - from) - t * (1.0 + from * from).sqrt()).abs() < 1e-9, "{from}…{to}");
-    // Both values may be 0.
+    // Both numbers may be 0, so their ratio may be anything.
     assert_eq!(Pair::new(&exact(1.0), &exact(1.0)).ratio_interval(&quantiles), Some((0.0, f64::INFINITY)));
     let counted = |value: f64| Side::of(&[Uncertain { value, mean: value, variance: Some((0.0, 20.0)) }]).unwrap();
     for (base, new, expected) in [(0.0, 0.0, 1.0), (3.0, 3.0, 1.0), (2.0, 3.0, 1.5), (0.0, 3.0, f64::INFINITY)] {

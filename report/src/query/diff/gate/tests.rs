@@ -1,4 +1,4 @@
-//! The three verdicts, compared with numbers worked out by hand and with known properties of resampled and synthetic loads.
+//! The three verdicts, compared with numbers computed by hand, and with resampled and synthetic loads of known properties.
 
 use super::*;
 use crate::model::{Estimate, MetricValue};
@@ -87,7 +87,7 @@ fn a_measured_change_that_may_be_none_is_undecided() {
     assert_eq!(judged[0].verdict, Verdict::Undecided { reason: Reason::NotShown });
     let PossibleRange { from, to } = judged[0].interval.unwrap();
     assert!((-190.0..-160.0).contains(&from) && (500.0..540.0).contains(&to.unwrap()), "{from}…{to:?}");
-    // Numbers with such a variance show no change of any size.
+    // Numbers with such a variance cannot show a change of any size.
     assert_eq!(judged[0].least_shown, None);
 }
 
