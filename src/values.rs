@@ -88,6 +88,16 @@ pub(crate) fn files(text: &str) -> Result<NonZeroUsize, &'static str> {
     text.parse().map_err(|_| "expected a whole number above 0")
 }
 
+/// Parses the capacity of the kernel's table of stacks: 1 to 1048576.
+pub(crate) fn stacks(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|stacks| (1..=1 << 20).contains(stacks)).ok_or("expected a whole number from 1 to 1048576")
+}
+
+/// Parses a compression level of zstd: 1 to 22.
+pub(crate) fn compression_level(text: &str) -> Result<u8, &'static str> {
+    text.parse().ok().filter(|level| (1..=22).contains(level)).ok_or("expected a whole number from 1 to 22")
+}
+
 /// Parses the length of an interval of `top`: from 0.1 s to a day.
 pub(crate) fn display_interval(text: &str) -> Result<Duration, &'static str> {
     let is_allowed = |time: &Duration| (0.1..=86_400.0).contains(&time.as_secs_f64());
@@ -155,6 +165,8 @@ mod tests {
             (files("7"), files("0").is_err(), files("x").is_err()),
             (Ok(NonZeroUsize::new(7).unwrap()), true, true)
         );
+        assert_eq!((stacks("1048576"), stacks("0").is_err(), stacks("1048577").is_err()), (Ok(1 << 20), true, true));
+        assert_eq!((compression_level("22"), compression_level("99").is_err()), (Ok(22), true));
         assert_eq!((display_interval("1d").is_ok(), display_interval("9d").is_err()), (true, true));
         assert_eq!((kept_time("1").is_ok(), kept_time("0.5").is_err()), (true, true));
         assert_eq!((percent("0.5%"), percent("100"), percent("101").is_err()), (Ok(0.5), Ok(100.0), true));

@@ -9,10 +9,12 @@ use bprec_record::{
     Bounds, Budget, Counters, Exact, MapFilter, Rate, RingSize, SamplerFields, SwitchOutput, Target, UserChains,
 };
 use bprec_report::CpuList;
-use clap::value_parser;
 
 use crate::args::{OUTPUT, RUNNING, SELECTION};
-use crate::values::{bytes, files, interval, milliseconds, percent, positive, seconds, size, task_id, time_with_unit};
+use crate::values::{
+    bytes, compression_level, files, interval, milliseconds, percent, positive, seconds, size, stacks, task_id,
+    time_with_unit,
+};
 
 /// Heading of options that choose events, rates and call chains.
 const SAMPLING: &str = "Sampling";
@@ -157,7 +159,7 @@ pub(crate) struct Args {
 
     /// Maximum number of stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of further stacks go to `[overflow]`
     /// [default: 1024 per CPU, from 8192 to 65536].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1 << 20), requires = "aggregate", help_heading = IN_KERNEL,
+    #[arg(long, value_name = "N", value_parser = stacks, requires = "aggregate", help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: Option<u32>,
 
@@ -253,7 +255,7 @@ pub(crate) struct Args {
     ///
     /// A higher LEVEL makes a smaller file and takes longer. `-z3` and `-z 3` mean `-z=3`.
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-        value_parser = value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
+        value_parser = compression_level, help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
     /// Start sampling MS milliseconds (or 2s) after the command starts.
