@@ -199,7 +199,8 @@ impl Candidate {
             }
             Err(error) => target.reason = error.to_string(),
         }
-        // Counting starts at 0 at `began`: on a busy machine, hundreds of runs are counted before attaching returns.
+        // Counting starts at `began`, before `attach` returns: on a busy machine, hundreds of runs are counted in
+        // between.
         let ago_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(0);
         target.since_ns = sys::monotonic_ns().saturating_sub(ago_ns);
         target
