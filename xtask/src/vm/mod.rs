@@ -100,8 +100,9 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// Tests that run only on this machine because they do not depend on the kernel: the code between the rings and the file, and the start and end of a
-/// recording. The list also has the tests of a load's ledger: they compare times, so they run in the guest that counts instructions.
+/// Test programs that the first guest leaves out. Most of them run only on this machine, because they do not depend on the kernel: they test the code
+/// between the rings and the file, and the start and end of a recording. `ledger_truth` compares times, so it runs in the guest that counts
+/// instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",
