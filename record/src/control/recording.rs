@@ -1,10 +1,10 @@
 //! One recording, from its first descriptor to its last byte.
 //!
 //! The BPF objects of the recorder are loaded first. Then events are opened, and draining begins before anything is
-//! enumerated, synthesized or attached. The load watcher starts before the live programs are enumerated, so no program is
-//! missed in between. The records about the machine before the recording are sent before the rounds of records begin. The
-//! recorder closes its descriptors of programs after the last ring was read, so the unloads that follow are not in the
-//! recording.
+//! enumerated, synthesized or attached. The load watcher starts before the live programs are enumerated, so no program
+//! is missed in between. Records that describe the machine as it was before the recording are sent before the first
+//! round of records. The recorder closes its descriptors of programs after the last ring was read, so the unloads that
+//! follow are not in the recording.
 
 mod ending;
 mod finisher;

@@ -126,8 +126,7 @@ impl BackwardRing {
     }
 
     /// Appends the whole records that were not read before, oldest first. The caller has paused the output of the
-    /// event, so no record is half written. Returns the number of bytes that are passed over because they are not
-    /// records.
+    /// event, so no record is half written. Returns the number of bytes that were skipped because they are not records.
     pub(crate) fn read(&mut self, records: &mut Vec<u8>) -> u64 {
         // ATOMICS: as in `Ring::unread`.
         let head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);

@@ -1,13 +1,14 @@
 //! Older files of the same name: kept under another name, without replacing a more valuable file.
 //!
 //! An existing recording NAME is treated by its state and by the state of NAME.old:
-//! - A complete recording becomes NAME.old, as with perf.
+//! - A complete recording, or a file that bprec did not write, becomes NAME.old, as with perf.
 //! - A recording that was cut off becomes NAME.old if there is no NAME.old.
 //! - A recording that was cut off and has samples becomes NAME.cut-off if NAME.old is complete; otherwise it replaces NAME.old.
 //! - A recording that was cut off and has no samples is deleted if there is a NAME.old.
 //!
 //! So the last complete recording and the last cut-off recording survive any number of killed recorders. The file that is
-//! replaced is kept as NAME.older until sampling begins, so a start that fails leaves everything as it was.
+//! replaced is kept as NAME.older until sampling begins: a start that fails leaves everything as it was, except a deleted
+//! recording.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -126,7 +126,7 @@ impl Hotplug {
         Ok(())
     }
 
-    /// Returns the state that says that a CPU is not sampled now; `None` if there is no such state.
+    /// Returns the state that the recording has for a CPU that is not sampled now; `None` for other CPUs.
     fn lacks(&self, cpu: u32) -> Option<&CpuNotSampled> {
         self.not_sampled.iter().find(|state| state.cpu == cpu)
     }

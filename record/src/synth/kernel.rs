@@ -64,7 +64,7 @@ impl KernelText {
         if start == 0 {
             return Err(why_hidden());
         }
-        // The end symbol comes late in kallsyms, and reading all of kallsyms takes longer than everything else here. /proc/iomem
+        // `_etext`, the symbol at the end, comes late in kallsyms, and reading all of kallsyms takes longer than everything else here. /proc/iomem
         // has the length of the code; on arm64 this length starts at _stext.
         let counted_from = if cfg!(target_arch = "aarch64") { stext.unwrap_or(start) } else { start };
         let memory = fs::read_to_string("/proc/iomem").unwrap_or_default();

@@ -430,7 +430,8 @@ impl ActiveCounters {
         self.wanted.choose(known, refusal.as_deref())
     }
 
-    /// Refuses the candidates beyond the limit of targets, and reports this once. `there` targets exist already.
+    /// Refuses the candidates beyond the limit of targets, and reports this once. `there` is the number of existing
+    /// targets.
     fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
         let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
         if refused > 0 && !std::mem::replace(&mut self.is_full, true) {

@@ -243,8 +243,8 @@ impl ExactTarget {
         self.pace(every, now);
     }
 
-    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time since the program was
-    /// first found to run too often.
+    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time for which every check has found the
+    /// program too frequent.
     pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
         self.pace(hardly_any, now);
         now.duration_since(*self.too_often.get_or_insert(now))

@@ -555,7 +555,7 @@ fn run_stats(time_ns: u64, programs: Vec<ProgramRuns>, (on_ns, others_ns): (u64,
     State::RunStats(state::RunStats { time_ns, programs, on_ns: Some(on_ns), others_ns: Some(others_ns) })
 }
 
-/// Returns the arrays that differ from their last reading as states, and keeps them as the last reading.
+/// Returns, as states, the arrays that differ from their last reading, and keeps `now` as the last reading.
 fn take_changed<'a>(
     last: &'a mut BTreeMap<u32, ProgArray>,
     now: Vec<ProgArray>,
