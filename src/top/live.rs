@@ -175,7 +175,7 @@ impl Live {
     }
 
     /// Returns the rest of the previous file as an interval: from the end of the last returned interval to the last reading in that file. `None` if
-    /// there is no previous file, if the last returned interval ended at that reading, or if the interval did not end in that file.
+    /// there is no previous file, or if the last returned interval ended at that reading or in another file.
     fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let Some(path) = self.path_before() else { return Ok(None) };
         let input = self.open(&path)?;

@@ -56,10 +56,9 @@ impl fmt::Display for Recovered {
     }
 }
 
-/// Completes a recording that lacks only its end, in place: its records are intact, and only the last one may be cut off. The
-/// new header covers the whole records, which are not rewritten. The data of the journal becomes feature sections; the
-/// journal is removed when they are on the disk. The records are read through a buffer, because the file may be larger than
-/// the memory.
+/// Completes a recording that lacks only its end, in place: its records are intact, and only the last one may be cut off. The new header covers the
+/// whole records, which are not rewritten. The data of the journal becomes feature sections; the journal is removed when these sections are on the
+/// disk. The records are read through a buffer, because the file may be larger than the memory.
 ///
 /// # Errors
 /// Fails if the file cannot be read or written, or is not a recording.

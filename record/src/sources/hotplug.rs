@@ -137,8 +137,8 @@ impl Hotplug {
         context.out.state(State::CpuNotSampled(state))
     }
 
-    /// Opens the events of a CPU that is online, sampling events only on CPUs that are sampled. Returns true if the CPU
-    /// was not sampled before and is sampled now.
+    /// Opens the events of a CPU that is online; sampling events only if the CPU is in `sampled`. Returns true if the
+    /// CPU was not sampled before and is sampled now.
     fn reopen(&mut self, cpu: u32, context: &mut Context<'_>) -> Result<bool> {
         let samples = self.sampled.contains(&cpu);
         let reopened = self.opened.reopen(cpu, samples).and_then(|reopened| {

@@ -379,8 +379,8 @@ impl RunStatistics {
 
 impl Windows {
     /// Plans a pause and then a window of about `window`, together about a `period`. The pause before each window is random and independent of other
-    /// pauses. If each fixed period had one window at a random place, long windows would mostly cover its middle. Programs that run with that period
-    /// would then be counted always or never.
+    /// pauses. If each fixed period had one window at a random place, long windows would mostly cover the middle of the period. Programs that run
+    /// with that period would then be counted always or never.
     fn plan(&mut self, now: Instant, period: Duration, window: Duration) {
         let length = window.mul_f64(0.5 + self.draw.unit()).min(period.mul_f64(0.98));
         self.next = Some((now + (period - length).mul_f64(2.0 * self.draw.unit()), length));
