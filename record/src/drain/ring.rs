@@ -143,7 +143,7 @@ impl BackwardRing {
             let is_header = usize::from(size) >= RECORD_HEADER_BYTES;
             if !is_header || bytes + usize::from(size) > limit {
                 // In an overwritten ring, the oldest whole record is followed by the rest of a still older record. This
-                // rest does not count as passed over.
+                // rest does not count as skipped.
                 let is_cut_off = is_header && written > limit;
                 passed_over = if is_cut_off { 0 } else { limit - bytes };
                 break;

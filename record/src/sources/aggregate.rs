@@ -265,7 +265,7 @@ impl CountedEvent {
 
     /// Returns the counts since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
-        // Samples taken after the kernel tables were switched are not yet in `written`. If another file begins, they go into that file.
+        // `written` lacks the samples since the last reading of the program. If another file begins, they go into that file.
         let PerCpuStats { samples, period, overflow_samples, overflow_period } = self.written;
         let mut sum = Aggregation {
             time_ns: sys::monotonic_ns(),

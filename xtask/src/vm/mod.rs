@@ -35,8 +35,8 @@ pub(crate) struct Guest {
     pub(crate) kernel_suite: &'static str,
     /// Suite of perf, bpftool and the C library. It is not older than this machine's release, because the test programs are linked here.
     pub(crate) user_suite: &'static str,
-    /// Test programs, as `CRATE-NAME`; `CRATE-` selects all of a crate, an empty name all. The root crate's programs are the files of
-    /// `tests/live.rs`.
+    /// Test programs, as `CRATE-NAME`; `CRATE-` selects all of a crate, an empty name all. In the root crate, `bprec-NAME` is a file of the test
+    /// program `live`.
     pub(crate) tests: &'static [&'static str],
     /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],

@@ -18,7 +18,7 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns two times up to `now_ns`, ns: for which the recorder had statistics on, and for which other tools alone are known to have had
+    /// Returns two durations up to `now_ns`, ns: for which the recorder had statistics on, and for which other tools alone are known to have had
     /// statistics on.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
