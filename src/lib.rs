@@ -205,8 +205,8 @@ fn with_values(args: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
-/// Returns true if `arg` is the value of `option`, false if it is a recording. `arg` is the value if it has the form of a value, or if no file has
-/// this name.
+/// Returns true if `arg` is the value of `option`, false if it is the next argument, such as a recording. `arg` is a value if it has the form of a
+/// value, or if it is neither an option nor the name of a file.
 fn is_value(option: &OsStr, arg: &OsStr) -> bool {
     let text = arg.to_string_lossy();
     match option.to_str() {
@@ -218,8 +218,8 @@ fn is_value(option: &OsStr, arg: &OsStr) -> bool {
     }
 }
 
-/// Position of the last option before the command of `record`, if the first word of that command is the value of the option. `None` if there is no
-/// such option, and for other subcommands. Fails if the word can be both a value and a command.
+/// Position of the last option before the command of `record`, if its value was taken for the first word of the command: `--switch-output 100M true`.
+/// `None` if that word is not a value of the option, and for other subcommands. Fails if the word can be both a value and a command.
 #[cfg(all(feature = "record", target_os = "linux"))]
 fn option_before_value(args: &[OsString], cli: &Cli) -> Result<Option<usize>, clap::Error> {
     let Command::Record(record) = &cli.command else { return Ok(None) };

@@ -193,8 +193,8 @@ pub(crate) struct Args {
 
 /// Group of the views other than the program table; clap accepts at most one of these views.
 const VIEW: &str = "view";
-/// Members of the group [`VIEW`], and `--without`. An error about a conflict with a member names that option; an error about the group lists all
-/// members.
+/// Members of the group [`VIEW`], and `--without`. Conflicts are declared with each member, because an error about a conflict then names the option;
+/// an error about the group would list all members.
 const OTHER_VIEWS: [&str; 11] =
     ["counters", "over_time", "lines", "payers", "bill", "without", "advise", "tree", "maps", "header_only", "tui"];
 /// Views that accept neither `--sort` nor `--percent-limit`.

@@ -221,7 +221,8 @@ impl Drop for Terminal {
 
 /// Waits for an event of the terminal, at most `within`. Returns true if there is an event.
 fn key_comes(within: Duration) -> io::Result<bool> {
-    // Checks for events that crossterm has already read. No timeout here: with one, `event::poll` reads a hung-up terminal in an endless loop.
+    // Checks for events that crossterm has already read. The timeout is zero, because `event::poll` with a timeout reads a hung-up terminal in an
+    // endless loop.
     if event::poll(Duration::ZERO)? {
         return Ok(true);
     }

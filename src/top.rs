@@ -132,8 +132,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let mut metrics = args.openmetrics.map(|path| (path, Metrics::default()));
     live.has_ends_of_files = metrics.is_some();
     let has_tables = metrics.is_none() || args.batch;
-    // Without tables, includes programs without samples: a Prometheus counter must exist before the first sample of its program, because a rate does
-    // not include the first value of a counter.
+    // Without tables, programs without samples are included. A rate in Prometheus leaves out the first value of a counter, so the counter must exist
+    // before the first sample of its program.
     let query = Query { all: query.all || !has_tables, ..query };
     let mut out = BufWriter::new(io::stdout());
     let style = style(columns(&io::stdout()));

@@ -1,4 +1,4 @@
--- Boots of a host that begin before the end of another boot of it.
+-- Boots of a host that begin before another boot of the same host has ended.
 WITH boots AS (
   SELECT host_id, boot_id, MIN(start_time) AS first_start,
          MAX(CAST(start_time AS BIGINT) + COALESCE(duration_ns, 0) / 1000) AS last_end_us

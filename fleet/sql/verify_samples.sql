@@ -1,4 +1,4 @@
--- Events whose samples charged to BPF are not the sum over programs and functions.
+-- Events whose weight charged to BPF is not the sum over all programs and functions in `sample`.
 WITH charged AS (
   SELECT host_id, window_start, event, SUM(CAST(weight AS DECIMAL(20,0))) AS weight
   FROM sample

@@ -1,8 +1,8 @@
 //! Change of a program between base days and the days after, with days as the unit of replication.
 //!
-//! Hosts share releases, traffic and weekdays, so a day is one observation, for any count of hosts. The value of a day is the logarithm of its ratio
-//! to the base days of the same weekday. A base day is compared with the other base days of its weekday. The variance between days is estimated from
-//! all days; this variance and the count of days give the standard error of the change.
+//! Hosts share releases, traffic and weekdays, so a day is one observation, however many hosts there are. The value of a day is the logarithm of its
+//! ratio to the base days of the same weekday. A base day is compared with the other base days of its weekday. The variance between days is estimated
+//! from all days. The standard error of the change follows from this variance and the count of days.
 
 use bprec_report::StudentQuantiles;
 use std::collections::BTreeMap;
@@ -53,7 +53,8 @@ impl Change {
             return None;
         }
         let mean = sum / count;
-        // The value of a base day is its difference to the mean of the other base days. The factor turns it into the difference to the mean of all.
+        // The value of a base day is its difference to the mean of the other base days of its weekday. The factor turns it into the difference to the
+        // mean of all base days of the weekday, the day itself included.
         let base_squares: f64 = values(false).map(|(_, value, base)| (value * (base - 1.0) / base).powi(2)).sum();
         let new_squares: f64 = values(true).map(|(_, value, base)| (value - mean).powi(2) / (1.0 + 1.0 / base)).sum();
         let base_degrees: f64 = values(false).map(|(_, _, base)| (base - 1.0) / base).sum();

@@ -138,8 +138,8 @@ fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer
     regressed::judge(&engine.ask(&sql)?, &scope.regressed, scope.limit)
 }
 
-/// Returns the last and the first of the days that are compared with base days. By default, these days are a week. They are fewer if less than a week
-/// would be left for base days. With a canary, none of them is before the first day of the new version.
+/// Returns the last and the first of the days that are compared with base days. By default, these are the last seven days, or fewer if the lake would
+/// have less than a week of base days before them. With a canary, they begin at the earliest on the first day of the new version.
 fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date, Date)> {
     if let (Some(until), Some(since)) = (scope.until, scope.since) {
         return Ok((until, since));
@@ -152,7 +152,7 @@ fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date,
     let lake = Lake::open(path, (recent, last))?;
     let mut recordings: BTreeMap<Date, u64> = BTreeMap::new();
     lake.batches.iter().for_each(|batch| *recordings.entry(batch.date).or_default() += batch.recordings);
-    // Days at the end with few recordings are ignored: the clocks of these hosts are ahead.
+    // Days at the end with few recordings are ignored: they are of hosts with clocks that are ahead.
     let least = recordings.values().max().with_context(none)? / 10;
     let complete = || recordings.iter().rev().find(|(_, count)| **count >= least).map(|(date, _)| *date);
     let until = scope.until.or_else(complete).with_context(none)?;

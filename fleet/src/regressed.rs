@@ -56,8 +56,8 @@ impl FromStr for Canary {
 }
 
 impl Canary {
-    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version. Null (the host is left out) if the version or kernel
-    /// changed, or the version is another one.
+    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version. Null leaves the host out: its version or kernel
+    /// changed, or it has a third version.
     fn cohort(&self) -> String {
         format!(
             "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
@@ -97,7 +97,8 @@ const LEAST_PROGRAMS: usize = 5;
 const LEAST_HOSTS: i128 = 3;
 const S_PER_DAY: f64 = 86_400.0;
 
-/// Number of the second cohort in the query, without and with a canary. The first cohort is 0.
+/// Number of the second cohort in the query: without a canary, hosts with a kernel upgrade; with a canary, hosts with
+/// the new version. The first cohort is 0.
 const KERNEL_CHANGED: i128 = 1;
 const CANARY: i128 = 1;
 
@@ -160,7 +161,7 @@ impl Verdict {
     }
 }
 
-/// Sums of a program over all hosts and days of one side of the comparison.
+/// Sums of a program over all hosts and days of one side of the comparison: old or new.
 #[derive(Debug, Clone, Default)]
 struct Side {
     days: i128,
@@ -231,12 +232,12 @@ struct Program {
 /// A program, or the whole fleet, with its change.
 struct Judged {
     key: [Value; 3],
-    /// Function that gives the verdict on a significant change, by the mean of its logarithm.
+    /// Function from the mean change, as a logarithm, to the verdict. Called only if the change is significant.
     shown: fn(f64) -> Verdict,
     old: Side,
     new: Side,
     change: Option<Change>,
-    /// Change including the move of the fleet.
+    /// Change of the program itself, from which the move of the fleet is not subtracted.
     raw: Option<Change>,
     /// Move of the fleet, as a logarithm.
     fleet: Option<f64>,

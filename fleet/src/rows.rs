@@ -108,7 +108,8 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 /// Reads a recording. Returns its day and its rows.
 ///
 /// # Errors
-/// Fails if the recording cannot be read, is unfinished, has no date, has a date in the future, or has a number above 2^63 - 1.
+/// Fails if the recording cannot be read, is unfinished (without `--unfinished`), has no date (without `--date`), has a date later
+/// than tomorrow, or has a number above 2^63 - 1.
 pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts) -> Result<(Date, Rows)> {
     let input = Input::open(path)?;
     let session = Session::open(&input)?;
@@ -196,7 +197,8 @@ impl<'r> Converter<'r> {
         Converter {
             labels: (!labels.is_empty()).then(|| serde_json::json!(labels).to_string().into()),
             start,
-            // A name is not hashed: rows of recordings without an id have it in lakes of all ages.
+            // Without a machine id, the host name is the id. It is not hashed, because lakes of earlier versions have
+            // the plain name.
             host_id: text(given.host.as_ref().or(recording.machine_id.as_ref()).or(recording.hostname.as_ref())),
             host_name: text(recording.hostname.as_ref()),
             boot_id: text(recording.boot_id.as_ref()),

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 const SETTLE_NS: u64 = 600_000_000;
 /// Age (ns) of an interval from which an error in its computation ends `top`. A younger interval is computed again, because samples can be late.
 const LATE_NS: u64 = 5_000_000_000;
-/// Shortest allowed interval, as a fraction of the requested length. Lengths vary: readings can be late, and each file begins with a reading.
+/// Shortest allowed interval, as a fraction of the requested length. Intervals can be shorter than requested: they end at readings, which can be
+/// late, and each file begins with a reading.
 const LEAST_LENGTH: f64 = 0.8;
 /// Time between two polls of the file.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -54,13 +55,15 @@ pub(super) struct Live {
     /// Redactor of all intervals: a name has the same pseudonym in every interval.
     redactor: Option<Redactor>,
     interval_ns: u64,
-    /// Length (ns) of the period with the samples of an interval: it ends with the interval, and is at least as long. `None`: the interval itself.
+    /// Length (ns) of the period whose samples are shown with an interval. The period ends with the interval and is never shorter than it. `None`:
+    /// the samples of the interval itself.
     pub(super) samples_ns: Option<u64>,
-    /// True if the end of a file ends an interval early. If false, the time from the last interval to the end of its file is in no interval.
+    /// True to return the rest of a file as a shorter interval: the time from the last interval to the last reading in the file. If false, this time
+    /// is in no interval.
     pub(super) has_ends_of_files: bool,
     /// End of the last returned interval, ns of the monotonic clock; 0 before the first.
     seen_ns: u64,
-    /// Times when the last interval was returned, or at the start.
+    /// Clocks when the last interval was returned, or when the recording started.
     used: Used,
     /// CPU time of counting, which the recorder updates.
     taken: Taken,
@@ -171,8 +174,8 @@ impl Live {
         }
     }
 
-    /// Returns the interval from the end of the last returned interval to the last reading in the previous file. `None` if there is no previous
-    /// file, or if the last interval ended with that file or in another file.
+    /// Returns the rest of the previous file as an interval: from the end of the last returned interval to the last reading in that file. `None` if
+    /// there is no previous file, or if the last returned interval ended at that reading or in another file.
     fn end_of_file_before(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         let Some(path) = self.path_before() else { return Ok(None) };
         let input = self.open(&path)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::target_directory;
 
-/// Runs for each repeat of a test that chance explains; a test that repeats more often needs a fix.
+/// Number of runs in which chance explains one repeat of a test. A test that repeats more often needs a fix.
 const RUNS_PER_REPEAT: u64 = 50;
 
 /// Adds a run and its repeats to the file in the target directory. Returns lines about the tests that this run repeated.

@@ -106,11 +106,11 @@ fn kind(reason: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
 }
 
-/// Returns the faults of a run: skips with neither a line in the list nor a reason in [`KINDS`], skips for a lack that `required` forbids, and lines
-/// of the list for tests that ran.
+/// Returns the faults of a run: skips that are neither in the list nor explained by [`KINDS`], skips for something that `required` names, and tests
+/// that ran although the list says that they cannot.
 ///
-/// The lack of a line is `always`, `withheld` (guests), `chance` (the test may run), or the name of a facility such as `pmu`. This machine
-/// either skips all tests that lack the same facility, or runs all of them.
+/// The word `lack` in a line of the list is `always`, `withheld` (guests do not start the test), `chance` (the test may run), or the name of a
+/// facility such as `pmu`. This machine has a facility or lacks it, so either all of its listed tests run, or none.
 ///
 /// # Errors
 /// Fails if the list is malformed, or `required` contains an unknown name.

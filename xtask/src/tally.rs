@@ -37,8 +37,8 @@ pub(crate) struct Tally {
 /// Limit on repeated measurements in a run of all tests; beyond it the run fails. Most runs repeat none. Chance and a busy
 /// moment explain a few repeats; more repeats mean that some numbers are wrong.
 const MAX_AGAIN: usize = 6;
-/// Limit on tests that fail and then pass in a second run, in a run of all tests; beyond it the run fails. Timing on a shared or
-/// emulated processor and other load on the machine explain such failures; code with an intermittent bug fails more often.
+/// Limit on tests that fail and then pass in a second run, in a run of all tests; beyond it the run fails. A few such failures come from a shared or
+/// emulated processor or from other load on the machine; code with an intermittent bug fails more often.
 const MAX_UNSTEADY: usize = 2;
 /// Limit on the kept output lines of a test program; the log has all lines.
 const MAX_PRINTED: usize = 400;
@@ -134,9 +134,11 @@ impl Tally {
         if is_all { &self.failed_tests } else { &[] }
     }
 
-    /// Adds the second run of [`Self::to_run_again`]. If all these tests pass now, they count as passed, but unsteady. Returns their first failures.
+    /// Adds the second run, of [`Self::to_run_again`]. If all these tests pass now, they count as passed, but unsteady. Returns the output of their
+    /// first failures.
     ///
-    /// The caller prints the failures: if this function printed them, an enclosing tally would count the output of this function's tests as results.
+    /// The caller prints this output. If this function printed it, the output of this function's unit tests would have lines that look like test
+    /// results, and the tally that reads the output would count them.
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();

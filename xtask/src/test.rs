@@ -134,8 +134,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
                 last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 writeln!(kept, "{line}")?;
-                // Lines outside of a test program are cargo's. If only a few tests run, a line for each
-                // program would be noise.
+                // Lines outside of a test program come from cargo. With a filter, nothing is printed here: most
+                // programs then run no test, so a line for each would be noise.
                 match (tally.running, tally.line(&line)) {
                     _ if !filter.is_empty() => {}
                     (_, Some(result)) => println!("{result}"),
@@ -174,7 +174,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
 
 /// Time between two checks for the end of the tests, while they print nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time limit for the end of cargo's output after cargo has ended. Beyond it, a left-behind process still holds the pipe.
+/// Time limit for the end of cargo's output after cargo has ended. Beyond it, a process that a test left behind must be
+/// holding the pipe open.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// Returns the longest allowed time without an output line: `BPREC_TEST_LIMIT` seconds, by default ten minutes. Tests and compilations of a crate
 /// usually print a line after at most a tenth of this time.

@@ -29,13 +29,14 @@ impl Random {
     }
 }
 
-/// An agent, the victims, and perhaps another agent that stays.
+/// An agent, its victims, and in half of the mixes a second agent that runs with and without the first.
 struct Mix {
     agent: &'static str,
     loops: u64,
     victims: String,
     operations: u64,
-    /// Rounds of work of an agent on the same tracepoint that runs beside, if any.
+    /// Rounds of work in each run of the second agent's program, which is on a tracepoint; `None` without a second
+    /// agent.
     beside: Option<u64>,
 }
 
@@ -76,7 +77,8 @@ pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
         let (after_ns, _) = mix.measure(bprec, load, false)?;
         let prediction = prediction.context("the agent ran, so there is a prediction")?;
         let measured_ns = with_ns as f64 - (before_ns + after_ns) as f64 / 2.0;
-        // The clock of the victims' process also has the ticks that a busy hypervisor withholds from the recorder.
+        // The prediction is a fraction, not ns: the CPU clock of the victims also counts time that a busy hypervisor
+        // took from the virtual CPU, in which the recorder takes no samples.
         let [saved_ns, margin_ns] = [prediction.tax, prediction.margin].map(|part| part * with_ns as f64);
         let is_inside = (saved_ns - measured_ns).abs() <= margin_ns;
         inside += usize::from(is_inside);

@@ -70,7 +70,7 @@ fn a_renamed_host_is_one_and_two_hosts_with_one_name_are_two() {
     let expected = [
         (a.as_str(), "a-new-name", runs(&[&before, &after])),
         (b.as_str(), "edge-1", runs(&[&other])),
-        // The id of a host that has none is its name.
+        // A host without a machine id has its name as id.
         ("guest", "guest", runs(&[&unknown])),
     ];
     assert_eq!(found, expected);

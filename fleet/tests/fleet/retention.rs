@@ -49,7 +49,8 @@ fn superseded_generations_are_removed_after_the_horizon() {
     assert_eq!(names("generations"), ["1", "2", "3", "4", "5"]);
     let files = |generation: &Path| std::fs::read_dir(generation.join("run_stats/date=2026-03-01")).unwrap().count();
     assert_eq!((files(&old), files(&lake.generation())), (4, 1));
-    // Generations 2 and 3 become an hour old, so 1 and 2 were superseded an hour ago: a generation is superseded by the next one.
+    // Generations 2 and 3 get an age of one hour. A generation is superseded when the next one is made, so 1 and 2 were superseded an hour ago and
+    // are removed.
     for generation in ["2", "3"] {
         let directory = std::fs::File::open(lake.path().join("v1/generations").join(generation)).unwrap();
         directory.set_modified(SystemTime::now() - Duration::from_secs(3601)).unwrap();

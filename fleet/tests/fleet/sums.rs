@@ -96,7 +96,8 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert!(verified.status.success(), "{}", text(&verified.stderr));
 }
 
-/// Recordings of several kernels and architectures in one lake keep what is known of their machines.
+/// In a lake with recordings of several kernels and architectures, each row has the kernel and architecture of its own
+/// recording.
 #[test]
 fn recordings_of_different_machines_stand_side_by_side() {
     let lake = Lake::with(&recordings(), &["--date", "2026-01-02", "--unfinished"]);

@@ -1,10 +1,10 @@
 //! One recording, from its first descriptor to its last byte.
 //!
 //! The BPF objects of the recorder are loaded first. Then events are opened, and draining begins before anything is
-//! enumerated, synthesized or attached. The load watcher starts before the live programs are enumerated, so no program is
-//! missed in between. The records about the machine before the recording are sent before the rounds of records begin. The
-//! recorder closes its descriptors of programs after the last ring was read, so the unloads that follow are not in the
-//! recording.
+//! enumerated, synthesized or attached. The load watcher starts before the live programs are enumerated, so no program
+//! is missed in between. Records that describe the machine as it was before the recording are sent before the first
+//! round of records. The recorder closes its descriptors of programs after the last ring was read, so the unloads that
+//! follow are not in the recording.
 
 mod ending;
 mod finisher;
@@ -322,8 +322,8 @@ impl<'a> Recording<'a> {
         out.describe_events(&self.opened.events, tracing_data)
     }
 
-    /// Sends the current cgroups and tasks. `gone` has earlier records of tasks by pid; they are sent for the tasks
-    /// that have ended since.
+    /// Sends the current cgroups and tasks. `gone` has, by pid, records of tasks that were read before: they are sent
+    /// for each task that has ended meanwhile.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
         let processes = self.processes();
         let (layout, out) = (self.layout(), &mut self.sources.out);
@@ -403,9 +403,9 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Returns true if each pass over the rings ends a round (FINISHED_ROUND). Aggregated samples may be as old as
-    /// their interval, so their source ends the rounds. Samples of overwritten rings may be as old as the file, so no
-    /// round ends before them.
+    /// Returns true if each pass over the rings ends a round (FINISHED_ROUND). False for aggregated samples: they may
+    /// be as old as their interval, so their source ends the rounds. False for overwritten rings: their samples may be
+    /// as old as the file, so no round ends before the samples are written.
     fn has_rounds(&self) -> bool {
         self.options.aggregate.is_none() && !self.options.overwrite
     }
@@ -528,8 +528,9 @@ fn drain_into(
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
     let tally = Tally::new(events, opened.roles());
-    // Hits in user space are collected only if the end of the file can name their functions, and the caller may read
-    // the mapped files.
+    // User-space addresses of samples are collected only if the recorder will look up their functions (option
+    // `user_symbols`, and a file, because a stream is not completed at the end) and the caller may read the mapped
+    // files.
     let with_user_hits = sink.is_file() && options.user_symbols && caller::allows_user_symbols();
     let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;

@@ -43,7 +43,7 @@ pub struct Readings {
     pub time_ns: u64,
     /// Programs that were not in an earlier reading.
     pub programs: Vec<ProgramName>,
-    /// Counts, and notes on the counts, as in a recording. The first reading begins with the session.
+    /// Counts, and notes on the counts, as in a recording. The states of the first reading begin with `State::Session`.
     pub states: Vec<State>,
 }
 
@@ -248,8 +248,8 @@ impl<F> Counting<F> {
     /// Programs and states since the last reading.
     fn readings(&mut self, moment: Moment) -> Readings {
         let mut states = self.sources.out.collected();
-        // Switching everything off takes time in which nothing is counted, so the last reading has the time at which
-        // its counts were read.
+        // At the end, the sources are released after their last counts were read, which takes time. That time is not
+        // counted, so the last reading has the time of its latest counts, not the current time.
         let read_at_ns = states.iter().filter(|_| moment == Moment::End).filter_map(read_at_ns).max();
         let time_ns = read_at_ns.unwrap_or_else(sys::monotonic_ns);
         let mut programs = Vec::new();
@@ -347,7 +347,8 @@ impl WantedPrograms {
         }
     }
 
-    /// Checks that a program exists for each requested id: counting does not wait for an id that may be used later.
+    /// Checks that each requested id belongs to a loaded program. Counting does not wait for a program that may get the
+    /// id later.
     fn check_ids(&self) -> Result<(), Error> {
         match self.wanted.ids().find(|id| !self.keys.iter().any(|(known, _)| known == id)) {
             Some(id) => Err(Error::Other(format!(

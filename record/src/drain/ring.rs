@@ -126,8 +126,7 @@ impl BackwardRing {
     }
 
     /// Appends the whole records that were not read before, oldest first. The caller has paused the output of the
-    /// event, so no record is half written. Returns the number of bytes that are passed over because they are not
-    /// records.
+    /// event, so no record is half written. Returns the number of bytes that were skipped because they are not records.
     pub(crate) fn read(&mut self, records: &mut Vec<u8>) -> u64 {
         // ATOMICS: as in `Ring::unread`.
         let head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
@@ -144,7 +143,7 @@ impl BackwardRing {
             let is_header = usize::from(size) >= RECORD_HEADER_BYTES;
             if !is_header || bytes + usize::from(size) > limit {
                 // In an overwritten ring, the oldest whole record is followed by the rest of a still older record. This
-                // rest does not count as passed over.
+                // rest does not count as skipped.
                 let is_cut_off = is_header && written > limit;
                 passed_over = if is_cut_off { 0 } else { limit - bytes };
                 break;

@@ -134,7 +134,7 @@ impl Rings {
     }
 
     /// Appends the records of the overwritten rings that were not taken before, ring by ring. Samples during this time
-    /// are not recorded. Returns the number of bytes that are passed over because they are not records.
+    /// are not recorded. Returns the number of bytes that were skipped because they are not records.
     ///
     /// # Errors
     /// Fails if the kernel cannot pause the output into a ring.

@@ -204,8 +204,9 @@ impl OpenEvents {
         self.fds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the events of a CPU again, disabled, after the CPU came online: the events that follow the targets only if
-    /// `samples` is true. Events bound to tasks outlive the CPU and stay open. `drain::code` reopens its own event.
+    /// Opens the events of a CPU again after it came online; the new descriptors are disabled. Events that follow the
+    /// targets are opened only if `samples` is true. Events bound to tasks outlive the CPU and stay open. `drain::code`
+    /// reopens its own event.
     ///
     /// # Errors
     /// Fails if the kernel refuses an event; the descriptors are unchanged then.

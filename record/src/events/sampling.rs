@@ -70,8 +70,8 @@ impl Sampler {
         attr.read_format = base.read_format;
         attr.clockid = base.clockid;
         attr.flags = attr.flags.with(base.flags).with(AttrFlags::DISABLED);
-        // The kernel lets a program read the call chain of a precise event only if the chain has its kernel and its
-        // user part.
+        // The kernel lets a program read the call chain of a precise event only if the event records both the kernel
+        // part and the user part of the chain.
         let is_precise = attr.flags.precise_ip() > 0 || spec.precise_as_possible;
         let takes_whole_chains = options.aggregate.is_some() && is_precise;
         for (wanted, flag) in [

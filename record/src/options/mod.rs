@@ -227,8 +227,8 @@ pub enum RingSize {
 const RING_MAX_BYTES: usize = 1 << 30;
 
 impl RingSize {
-    /// Returns true for the default, and for a size of at most 1 GiB with which the rings of all CPUs take at most half of the
-    /// machine's memory.
+    /// Returns true if the size is at most 1 GiB, and the rings of all CPUs together take at most half of the machine's memory. Always true for the
+    /// default.
     pub fn is_possible(self) -> bool {
         let wanted = match self {
             RingSize::Default => return true,

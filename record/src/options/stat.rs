@@ -32,7 +32,8 @@ pub struct StatOptions {
     pub notify: fn(Level, &str),
 }
 
-/// Target of a count. Events of all targets but `Programs` are read at context switches, from counters that other sessions can share.
+/// Target of a count. Events of [`StatTarget::Events`] and [`StatTarget::Cgroups`] are read at context switches, from counters that other sessions
+/// can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatTarget {
     /// BPF programs and their functions, as in [`Exact::functions`](crate::Exact::functions).

@@ -1,9 +1,14 @@
 //! Older files of the same name: kept under another name, without replacing a more valuable file.
 //!
-//! A complete recording is renamed to NAME.old, as perf does. If there is a NAME.old, a recording that was cut off is deleted
-//! if it has no samples. If it has samples, it becomes NAME.cut-off next to a complete NAME.old, and otherwise replaces
-//! NAME.old. So the last complete recording and the last one that was cut off survive any number of killed recorders. The
-//! previous NAME.old is kept as NAME.older until something is recorded, so a start that fails leaves everything as it was.
+//! An existing recording NAME is treated by its state and by the state of NAME.old:
+//! - A complete recording, or a file that bprec did not write, becomes NAME.old, as with perf.
+//! - A recording that was cut off becomes NAME.old if there is no NAME.old.
+//! - A recording that was cut off and has samples becomes NAME.cut-off if NAME.old is complete; otherwise it replaces NAME.old.
+//! - A recording that was cut off and has no samples is deleted if there is a NAME.old.
+//!
+//! So the last complete recording and the last cut-off recording survive any number of killed recorders. The file that is
+//! replaced is kept as NAME.older until sampling begins: a start that fails leaves everything as it was, except a deleted
+//! recording.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

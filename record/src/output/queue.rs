@@ -37,9 +37,9 @@ pub(crate) enum Message {
     States(Vec<u8>),
     /// Frames of the journal.
     Journal(Vec<u8>),
-    /// All records about the time before the recording have been sent. From here on a FINISHED_ROUND record follows each
-    /// pass over the rings that found records. Readers sort the records of each round by time, so records about the time
-    /// before must not follow the end of a round.
+    /// All records about the time before the recording have been sent. From here on a FINISHED_ROUND record follows
+    /// each pass over the rings that found records. Readers sort the records of each round by time, so records about
+    /// the time before the recording must not follow the end of a round.
     BeginRounds,
     /// All rings were read. FINISHED_ROUND follows if `is_asked_for`; otherwise only after `BeginRounds`, and if the round has
     /// records.

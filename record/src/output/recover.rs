@@ -29,8 +29,8 @@ const TAIL_MAX_BYTES: u64 = 1 << 16;
 /// Result of recovering a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// Nothing was changed: the file is complete, or was not written by this recorder, or lacks more than its end (such
-    /// as the feature section that its COMPRESSED records need), or its records or its journal are damaged.
+    /// Nothing was changed. Either the file is complete, or was not written by this recorder, or lacks more than its
+    /// end (such as the feature section that its COMPRESSED records need), or its records or its journal are damaged.
     Unproven,
     /// The recording is complete now.
     Mended {
@@ -56,10 +56,9 @@ impl fmt::Display for Recovered {
     }
 }
 
-/// Completes a recording that lacks only its end, in place: its records are intact, and only the last one may be cut off. The
-/// new header covers the whole records, which are not rewritten. The data of the journal becomes feature sections; the
-/// journal is removed when they are on the disk. The records are read through a buffer, because the file may be larger than
-/// the memory.
+/// Completes a recording that lacks only its end, in place: its records are intact, and only the last one may be cut off. The new header covers the
+/// whole records, which are not rewritten. The data of the journal becomes feature sections; the journal is removed when these sections are on the
+/// disk. The records are read through a buffer, because the file may be larger than the memory.
 ///
 /// # Errors
 /// Fails if the file cannot be read or written, or is not a recording.
@@ -83,7 +82,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]).with_check();
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
-    // With 0 bytes of records, the new header would still mean a recording that was cut off.
+    // Readers take a header with 0 bytes of records as that of a recording that was cut off, so a new header would
+    // change nothing.
     if !tally.is_intact() || data_bytes == 0 {
         return Ok(Recovered::Unproven);
     }
@@ -117,7 +117,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if tally.compressed > 0 && !(has_feature && tally.is_unpacked()) {
         return Ok(Recovered::Unproven);
     }
-    // Without any section, the new header would still mean a recording that was cut off.
+    // Readers take a header without feature sections as that of a recording that was cut off, so at least SAMPLE_TIME
+    // is written.
     let times = tally.times.or_else(|| sections.is_empty().then_some((0, 0)));
     sections.extend(times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);

@@ -237,7 +237,7 @@ impl Tally {
         let Some(mut unpacker) = self.unpacker.take() else { return };
         let mut unpacked = std::mem::take(&mut self.unpacked);
         if unpacker.unpack(slice, &mut unpacked).is_ok() {
-            // A COMPRESSED record inside another COMPRESSED record is skipped: `unpacker` is `None` meanwhile.
+            // Meanwhile `self.unpacker` is `None`, so a COMPRESSED record inside this COMPRESSED record is skipped.
             self.add(&unpacked);
             self.unpacker = Some(unpacker);
         }

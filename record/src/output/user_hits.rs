@@ -1,8 +1,8 @@
 //! User code that samples hit, by mapped file, collected from the records that are written.
 //!
-//! Records of different CPUs are not in strict time order, so a sample may precede the mapping that it hit: samples
-//! wait for some rounds. A location that is collected by mistake does no harm, because readers look addresses up
-//! themselves, by time.
+//! Records of different CPUs are not in strict time order, so a sample may be written before the MMAP2 record of the
+//! mapping that it hit. Samples therefore wait for up to `ROUNDS_MAX` rounds. A location that is collected by mistake
+//! does no harm: readers match samples and mappings again, by time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

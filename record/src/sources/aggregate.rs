@@ -4,9 +4,9 @@
 //! tracepoint and perf_event programs: the kernel drops samples there if the event has a program, and does not count these losses.
 //! The recording therefore holds the counter values of the events beside the counts of the program: the difference shows the loss.
 //!
-//! A weighted sample has the time of the first sample that it represents. perf sorts records round by round (a round
-//! ends with FINISHED_ROUND): a record may be older than records of the round before its own, but not older than
-//! records of earlier rounds. The recorder therefore writes one FINISHED_ROUND per interval, after the samples.
+//! A weighted sample has the time of the first sample that it represents. perf sorts records by round (FINISHED_ROUND
+//! ends a round): a record of round 5 may be older than records of round 4, but not older than records of round 3. The
+//! recorder therefore writes one FINISHED_ROUND per interval, after the samples.
 //!
 //! A weighted sample inside BPF code belongs to one program. The recorder holds a descriptor of every program until all other holders have
 //! released the program, and reads the samples before it closes the descriptor. Until then, the kernel cannot load another program at the
@@ -149,7 +149,8 @@ impl Source for Aggregates {
         }
     }
 
-    /// Reads the samples at each interval, and before the recorder closes descriptors of programs.
+    /// Reads the samples at each interval. Also reads them before the recorder closes descriptors of programs, because
+    /// the kernel may then load other programs at the same addresses.
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         for event in context.events.iter() {
             let Event::CpuReopened(reopened) = event else { continue };
@@ -264,7 +265,7 @@ impl CountedEvent {
 
     /// Returns the counts since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
-        // Samples taken after the kernel tables were switched are not yet in `written`. If another file begins, they go into that file.
+        // `written` lacks the samples since the last reading of the program. If another file begins, they go into that file.
         let PerCpuStats { samples, period, overflow_samples, overflow_period } = self.written;
         let mut sum = Aggregation {
             time_ns: sys::monotonic_ns(),

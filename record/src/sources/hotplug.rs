@@ -33,7 +33,7 @@ pub(crate) struct Hotplug {
     gone: Option<OfflineCpus>,
     /// CPUs that were online at the last check.
     online: Vec<u32>,
-    /// CPUs that are not sampled now. Each following file repeats these states.
+    /// CPUs that are not sampled now, as the recording states them. Each further file repeats these states.
     not_sampled: Vec<CpuNotSampled>,
     /// Monotonic time of the last check, in nanoseconds.
     looked_ns: u64,
@@ -76,7 +76,8 @@ impl Hotplug {
     /// again. After a suspend, all CPUs count as changed: the kernel sends no notification of CPUs that it takes offline for
     /// the suspend.
     fn look(&mut self, was_suspended: bool, context: &mut Context<'_>) -> Result<()> {
-        // Read before the list of online CPUs, so that a CPU in both has come back.
+        // Read before the list of online CPUs: a CPU in `gone` that is also in that list went offline and has come
+        // back.
         let mut gone: BTreeSet<u32> = self.gone.as_ref().map(OfflineCpus::take).unwrap_or_default();
         if was_suspended {
             gone.extend(&self.online);
@@ -125,7 +126,7 @@ impl Hotplug {
         Ok(())
     }
 
-    /// Returns the state that says that a CPU is not sampled now; `None` if there is no such state.
+    /// Returns the state that the recording has for a CPU that is not sampled now; `None` for other CPUs.
     fn lacks(&self, cpu: u32) -> Option<&CpuNotSampled> {
         self.not_sampled.iter().find(|state| state.cpu == cpu)
     }
@@ -136,8 +137,8 @@ impl Hotplug {
         context.out.state(State::CpuNotSampled(state))
     }
 
-    /// Opens the events of a CPU that is online, sampling events only on CPUs that are sampled. Returns true if the CPU
-    /// was not sampled before and is sampled now.
+    /// Opens the events of a CPU that is online; sampling events only if the CPU is in `sampled`. Returns true if the
+    /// CPU was not sampled before and is sampled now.
     fn reopen(&mut self, cpu: u32, context: &mut Context<'_>) -> Result<bool> {
         let samples = self.sampled.contains(&cpu);
         let reopened = self.opened.reopen(cpu, samples).and_then(|reopened| {
@@ -163,7 +164,7 @@ impl Hotplug {
         Ok(true)
     }
 
-    /// Samples the CPUs that came online while the file that ends now was written. They were not sampled in that file, because percentages of a file
+    /// Begins to sample the CPUs that came online during the file that ends now. That file has no samples of these CPUs, because its percentages
     /// refer to the CPUs that were online at its start.
     fn sample_new(&mut self, context: &mut Context<'_>) -> Result<()> {
         let new: Vec<u32> = self.not_sampled.iter().filter(|it| it.came_online).map(|it| it.cpu).collect();

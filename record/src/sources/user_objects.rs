@@ -59,8 +59,8 @@ impl UserObjects {
         Ok(UserObjects { objects, ..UserObjects::default() })
     }
 
-    /// Opens for every program one event like each of `samplers`, except tracepoints, with complete call chains. Opens also, on each CPU,
-    /// one output event for every perf event array that programs write to. The new events follow the existing events in `opened`.
+    /// Opens events for each program: one for each of `samplers` that is not a tracepoint, with complete call chains. For each perf event array that
+    /// programs write to, also opens an output event on each CPU. The new events follow the existing events in `opened`.
     ///
     /// # Errors
     /// Fails if all `samplers` are tracepoints, if an event cannot be opened, or if the kernel refuses to attach its program.
@@ -78,7 +78,8 @@ impl UserObjects {
                 for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
                     let name = format!("{} ({})", sampler.spec.name, program.name);
                     let mut carrier = sampler.clone();
-                    // Keeps user call chains: without these, the kernel refuses a program that reads stacks, or gives it only a part of each stack.
+                    // Keeps user call chains. Without them, the kernel refuses a program that reads stacks, or gives the program only a part of each
+                    // stack.
                     carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
                     carrier.spec.name.clone_from(&name);
                     let purpose = ObjectEventPurpose::Samples(index);

@@ -64,7 +64,7 @@ impl KernelText {
         if start == 0 {
             return Err(why_hidden());
         }
-        // The end symbol comes late in kallsyms, and reading all of kallsyms takes longer than everything else here. /proc/iomem
+        // `_etext`, the symbol at the end, comes late in kallsyms, and reading all of kallsyms takes longer than everything else here. /proc/iomem
         // has the length of the code; on arm64 this length starts at _stext.
         let counted_from = if cfg!(target_arch = "aarch64") { stext.unwrap_or(start) } else { start };
         let memory = fs::read_to_string("/proc/iomem").unwrap_or_default();
@@ -79,8 +79,8 @@ impl KernelText {
     }
 }
 
-/// Reason why kernel addresses read as zero. `kptr_restrict` 2 hides addresses from everyone, 1 from users without CAP_SYSLOG, and 0 only
-/// from users without CAP_SYSLOG who may not profile the kernel.
+/// Reason why kernel addresses read as zero. `kptr_restrict` 2 hides them from everyone, 1 from users without CAP_SYSLOG. 0 hides them from users
+/// without CAP_SYSLOG only if `perf_event_paranoid` is above 1.
 fn why_hidden() -> String {
     let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     let (what, limit) = match restricted.trim() {
@@ -98,7 +98,8 @@ fn why_hidden() -> String {
 /// found.
 fn text_starts<R: BufRead>(symbols: &mut SymbolReader<R>) -> Option<(Option<u64>, Option<u64>)> {
     let (mut text, mut stext) = (None, None);
-    // All kernels since 2.6 have both. After one of them, the search for the other stops after NEIGHBOURS symbols.
+    // All kernels since 2.6 have both symbols, close to each other. So the search ends at the latest NEIGHBOURS symbols
+    // after the first of them.
     let mut left = None;
     symbols.find_map(|it| {
         match it.name {

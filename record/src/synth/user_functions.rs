@@ -1,7 +1,8 @@
 //! Functions of mapped files that samples hit, looked up in the files as they are when a recording ends.
 //!
-//! A wrong name is worse than no name. A file is used only if it is the mapped file, by build id or by device and inode; without a build id
-//! it must be unchanged since it was mapped. Reading files of other users can block, so a separate thread reads them within a time limit.
+//! A wrong name is worse than no name, so a file is used only if it is the mapped file. The record of the mapping has the build id of the file, or
+//! its device and inode. Without a build id, the file must also be unchanged since it was mapped. Reading files of other users can block, so a
+//! separate thread reads them within a time limit.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

@@ -35,9 +35,9 @@ pub(crate) fn hold_before_exec(
 ) {
     let go_in_child = go.as_raw_fd();
     let hook = move || {
-        // SAFETY: between fork and exec, only async-signal-safe functions are allowed: getpid, close, write, read and the functions for signal sets
-        // are. sigset_t is plain data; all zeros is a valid value. This closure owns the two descriptors that it uses, and the buffers are locals.
-        // The closed descriptor is this process's copy of `go`, which was open at the fork; no code here uses it.
+        // SAFETY: between fork and exec, only async-signal-safe functions are allowed. getpid, close, write, read and the functions for signal sets
+        // are async-signal-safe. sigset_t is plain data, for which all zeros is a valid value. This closure owns `tell` and `wait`, and the buffers
+        // are locals. The closed descriptor is this process's copy of `go`, which was open at the fork; no code here uses it.
         unsafe {
             // A copy of `go` in this process would keep the pipe open after the recorder has ended.
             libc::close(go_in_child);

@@ -137,7 +137,8 @@ fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
 }
 
 /// Makes the kernel refuse a write beyond the file size limit (`ulimit -f`) instead of ending the process. A command
-/// that the recorder starts gets the default action back: a child inherits only ignored signals.
+/// that the recorder starts gets the default action back, because exec resets handlers; it would keep an ignored
+/// signal.
 pub fn survive_file_size_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the function does nothing, which is async-signal-safe.

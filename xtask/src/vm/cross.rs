@@ -36,8 +36,8 @@ const TOOLS: [&str; 17] = [
     "coreutils",
 ];
 
-/// Libraries that the programs for Arm are linked with. Rust's own is built from its sources: the compiler accepts no other version, and the archive has
-/// new versions for Arm days later than for x86-64.
+/// Libraries that the programs for Arm are linked with. Rust's own library is built from its sources: the compiler accepts only a library of the same
+/// version, and Debian's archive gets new versions for Arm days later than for x86-64.
 const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
 
 /// Files that no build reads.

@@ -197,9 +197,10 @@ fn terminal(machine: Machine) -> &'static str {
 }
 
 fn command_line(guest: &Guest) -> String {
-    // The x86 kernel's check of the timer depends on real time, and fails on a busy host.
+    // The x86 kernel checks its timer against real time. This check fails on a busy host, so it is switched off.
     let timer = if guest.machine == Machine::Amd64 { "no_timer_check" } else { "" };
-    // A processor that a busy host does not run for half a minute is no fault of the kernel.
+    // Longer limits for the kernel's watchdogs: a busy host may not run a virtual processor for half a minute, which is
+    // no fault of the guest's kernel.
     let patience = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300";
     format!("console={} panic=-1 quiet {patience} {timer} {}", terminal(guest.machine), guest.parameters)
 }

@@ -16,8 +16,8 @@ use super::{Guest, Machine, Unavailable, cache, cpio};
 /// 7.2), and then a guest dies without a fault of bprec.
 const EMULATOR_SUITE: &str = "trixie";
 
-/// Packages in the guest besides bprec's binaries. The process name of busybox's shell is `exe`. Newer releases provide `libelf1` as a second name of
-/// their package.
+/// Packages in the guest besides bprec's binaries. `dash` is the shell, because busybox's shell has the process name `exe`. In newer releases,
+/// `libelf1` is a second name of the package that has replaced it.
 const PROGRAMS: [&str; 10] = [
     "busybox-static",
     "coreutils",

@@ -35,8 +35,8 @@ pub(crate) struct Guest {
     pub(crate) kernel_suite: &'static str,
     /// Suite of perf, bpftool and the C library. It is not older than this machine's release, because the test programs are linked here.
     pub(crate) user_suite: &'static str,
-    /// Test programs, as `CRATE-NAME`; `CRATE-` selects all of a crate, an empty name all. The root crate's programs are the files of
-    /// `tests/live.rs`.
+    /// Test programs, as `CRATE-NAME`; `CRATE-` selects all of a crate, an empty name all. In the root crate, `bprec-NAME` is a file of the test
+    /// program `live`.
     pub(crate) tests: &'static [&'static str],
     /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
@@ -100,8 +100,9 @@ const X86: Guest = Guest {
     recordings: &[],
 };
 
-/// Tests that run only on this machine because they do not depend on the kernel: the code between the rings and the file, and the start and end of a
-/// recording. The list also has the tests of a load's ledger: they compare times, so they run in the guest that counts instructions.
+/// Test programs that the first guest leaves out. Most of them run only on this machine, because they do not depend on the kernel: they test the code
+/// between the rings and the file, and the start and end of a recording. `ledger_truth` compares times, so it runs in the guest that counts
+/// instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",

@@ -43,8 +43,8 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Returns the packages of the kernel image on which the meta package for virtual machines depends; their names change with every update. Newer
-    /// releases have separate packages for the image and its modules, with further meta packages.
+    /// Returns the package of the kernel image; in newer releases, also the package of its modules. Their names change with every update, so they are
+    /// found from the meta package for virtual machines, through its dependencies. The meta packages are in the result, too.
     pub(crate) fn kernel(&self, architecture: &str) -> Result<Vec<String>> {
         let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
         let meta = format!("linux-image-cloud-{architecture}");

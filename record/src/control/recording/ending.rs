@@ -28,7 +28,7 @@ impl Recording<'_> {
             last.sink.discard();
         }
         if let Err(error) = finished {
-            // The error concerns an earlier file, and names that file. The last file ends here, too.
+            // `error` is about an earlier file, and names that file. The last file is cut after its last whole record.
             last.sink.cut();
             return Err(error);
         }

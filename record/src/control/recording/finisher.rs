@@ -1,5 +1,6 @@
 //! The thread that completes closed files: adds function names and feature sections, writes the file to the disk, and
-//! deletes the oldest file. Neither the recording nor the drain waits for this thread.
+//! deletes the oldest file. The drain never waits for this thread; the recording waits only if another closed file is
+//! already queued.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

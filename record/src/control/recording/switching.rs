@@ -87,8 +87,8 @@ impl Recording<'_> {
         Ok(receive)
     }
 
-    /// Ids of the recorded processes, or `None` if all processes are recorded. If events are inherited, the list includes the
-    /// descendants of the targets, even if a descendant got another parent since.
+    /// Ids of the recorded processes, or `None` if all processes are recorded. If events are inherited, the list includes the descendants of the
+    /// targets, even descendants whose parent has ended and that now have another parent.
     pub(super) fn processes(&self) -> Option<Vec<u32>> {
         let targets = self.targets.processes();
         let inherit = self.targets.binding.inherit;

@@ -180,7 +180,8 @@ fn formats_aliases_and_uncore_pmus() {
     };
     assert_eq!(one("cpu/event=0xcd,umask=1,edge,cmask=2/").config, 0xcd | 1 << 8 | 1 << 18 | 2 << 24);
     assert_eq!((one("cpu/mem-loads/P").config, one("cpu/mem-loads/").config1), (0x1cd, 3));
-    // Terms next to an event override the terms of the event, before or after its name.
+    // Terms beside the name of an event override the terms of that event in sysfs, whether they stand before or after
+    // the name.
     assert_eq!(one("cpu/ldlat=30,mem-loads/").config1, 30);
     assert_eq!(one("mem-loads").config, 0x1cd);
     assert_eq!(one("cpu/r1a8/").config, 0x1a8);

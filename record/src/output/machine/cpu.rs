@@ -53,7 +53,7 @@ pub(super) fn id() -> Option<Vec<u8>> {
 /// The CPU_TOPOLOGY section.
 pub(super) fn topology() -> Option<Vec<u8>> {
     let (available, online) = (available()?, online_cpus().ok()?);
-    // Newer kernels have renamed both lists; the new names are tried first.
+    // Both lists have got new names in newer kernels; the new name comes first.
     let siblings = |names: &[&str]| -> Option<Vec<String>> {
         let mut lists = Vec::new();
         for cpu in &online {
@@ -76,7 +76,8 @@ pub(super) fn topology() -> Option<Vec<u8>> {
         }
     };
     let cpus: Vec<CpuPlace> = (0..available).map(place).collect::<Option<_>>()?;
-    // Readers refuse socket numbers above the number of CPUs. Some firmware reports such socket numbers.
+    // Some firmware reports socket numbers above the number of CPUs. Readers refuse such numbers, so the section is
+    // left out.
     if cpus.iter().any(|cpu| cpu.socket_id != UNKNOWN && cpu.socket_id > available) {
         return None;
     }

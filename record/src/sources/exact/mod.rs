@@ -104,9 +104,9 @@ struct Prepared {
     described: CounterEvents,
 }
 
-/// Opens the counted events. This must happen before the sampling events are opened: at each change, the kernel assigns hardware
-/// counters in the order in which events were opened. An event that moves to another counter is read in another way, which can
-/// take longer than the calibrated time.
+/// Opens the counted events. This must happen before the sampling events are opened. Whenever an event is added or removed, the kernel assigns the
+/// hardware counters again, in the order in which the events were opened. If a counted event then moved to another counter, reading it could take
+/// longer than was calibrated.
 ///
 /// # Errors
 /// Fails if an event is invalid, there are too many events, or this kernel is too old.
@@ -145,9 +145,9 @@ enum CountersStage {
 }
 
 impl ExactCounters {
-    /// Loads the counting programs; `counting` holds the events that [`open_events`] opened. The caller must list the existing programs
-    /// before, so that the counting programs are not counted. Run statistics must still be off, because the overhead is calibrated without
-    /// them. If this machine does not allow exact counters, the start reports this at level `unavailable`.
+    /// Loads the counting programs; `counting` holds the events that [`open_events`] opened. The caller must list the existing programs first, so
+    /// that the counting programs are not counted. Run statistics must still be off, because the overhead is calibrated without them. If this machine
+    /// does not allow exact counters, [`ExactCounters::start`] reports this at level `unavailable`.
     pub(crate) fn load(
         asked: Exact,
         counting: Result<OpenCounters>,
@@ -400,8 +400,8 @@ impl ActiveCounters {
         for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
             match verdicts {
                 (Verdict::Every(every), _) => candidate.set_every(every),
-                // Run statistics count whole programs, so only the rate of the entry function is known. Other functions
-                // are not refused for their rate.
+                // `TooOften` even by the lower of the two measured rates. Only entry functions are refused, because run
+                // statistics have no rate for other functions of a program.
                 (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(costs.too_often()),
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
@@ -430,7 +430,8 @@ impl ActiveCounters {
         self.wanted.choose(known, refusal.as_deref())
     }
 
-    /// Refuses the candidates beyond the limit of targets, and reports this once. `there` targets exist already.
+    /// Refuses the candidates beyond the limit of targets, and reports this once. `there` is the number of existing
+    /// targets.
     fn keep_to_limit(&mut self, there: usize, candidates: &mut [Candidate]) {
         let refused = refuse_beyond(TARGETS_MAX.saturating_sub(there), candidates);
         if refused > 0 && !std::mem::replace(&mut self.is_full, true) {

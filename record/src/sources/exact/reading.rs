@@ -3,7 +3,8 @@
 use bprec_bpf::Source as EventSource;
 use bprec_format::bprec::state::{CounterEvent, CounterUnit};
 
-/// Method of reading each event. A group of software events never waits for a hardware counter; any other group waits as a whole.
+/// Method of reading each event. A group of software events always counts. Any other group may have to wait for hardware counters, and then all of
+/// its events wait.
 pub(super) fn sources(events: &[CounterEvent]) -> Vec<EventSource> {
     let groups = events.chunk_by(|a, b| a.group == b.group);
     let of_group = |group: &[CounterEvent]| -> Vec<EventSource> {

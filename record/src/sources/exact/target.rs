@@ -199,7 +199,8 @@ impl Candidate {
             }
             Err(error) => target.reason = error.to_string(),
         }
-        // Counting starts at 0 at `began`: on a busy machine, hundreds of runs are counted before attaching returns.
+        // Counting starts at `began`, before `attach` returns: on a busy machine, hundreds of runs are counted in
+        // between.
         let ago_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(0);
         target.since_ns = sys::monotonic_ns().saturating_sub(ago_ns);
         target
@@ -242,8 +243,8 @@ impl ExactTarget {
         self.pace(every, now);
     }
 
-    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time since the program was
-    /// first found to run too often.
+    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time for which every check has found the
+    /// program too frequent.
     pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
         self.pace(hardly_any, now);
         now.duration_since(*self.too_often.get_or_insert(now))

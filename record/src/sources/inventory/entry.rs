@@ -52,8 +52,8 @@ pub(super) struct Entry {
     pub(super) released: bool,
     /// True if attachments and owners have been read.
     pub(super) surveyed: bool,
-    /// True if the program was loaded before the recording or before the last survey. A survey leaves out other
-    /// programs, because most of them are unloaded soon.
+    /// True if the program was loaded before the recording or before the last survey. Surveys skip programs that are
+    /// not settled, because most new programs are unloaded soon.
     pub(super) settled: bool,
 }
 

@@ -18,7 +18,7 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time up to `now_ns`, ns, for which the recorder had statistics on, and the time for which only other tools are known to have had
+    /// Returns two durations up to `now_ns`, ns: for which the recorder had statistics on, and for which other tools alone are known to have had
     /// statistics on.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
@@ -37,8 +37,8 @@ impl OnTime {
         times.since_ns = None;
     }
 
-    /// Subtracts a window of `ns` from the recorder's time: other tools had statistics on for an unknown part of the
-    /// time around the window, so the counts include other runs.
+    /// Subtracts a window of `ns` from the recorder's time. Called if another tool switched statistics on or off near
+    /// the window: the counts then include runs outside of the window, so they belong to no known time.
     pub(crate) fn take_back(&self, ns: u64) {
         let mut times = self.times();
         times.before_ns = times.before_ns.saturating_sub(ns);

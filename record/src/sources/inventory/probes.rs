@@ -12,12 +12,14 @@ use crate::sys;
 /// Readings of the links to kprobes, at the start and at the end of each file.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// Last reading, by link id; `None` if it failed. The next reading then has no counts to begin with.
+    /// Counts at the last reading, by link id. `None` if that reading failed: the next file then has no counts at its
+    /// start.
     last: Option<BTreeMap<u32, LinkMisses>>,
 }
 
 impl Probes {
-    /// Reads the counts from which the first file counts. Later files count from the last reading of the file before.
+    /// Reads the counts at the start of the first file. The counts at the start of a later file are those at the end of
+    /// the file before.
     ///
     /// # Errors
     /// Fails if links cannot be read. The hits are unknown then.
@@ -27,7 +29,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Reads the counts at the end of a file and returns them with those at its start, as states.
+    /// Reads the counts at the end of a file. Returns each link with its counts at the start and at the end of the
+    /// file, as states.
     ///
     /// # Errors
     /// Fails if links cannot be read. The hits in this file are unknown then.
@@ -40,12 +43,12 @@ impl Probes {
         Ok(ProbeMisses::parts(sys::monotonic_ns(), &links).map(State::ProbeMisses).collect())
     }
 
-    /// Makes a reading the last one. Returns its links with their counts in the reading before, and the links that were removed since then; nothing
-    /// without a reading before.
+    /// Replaces the last reading by `now`. Returns the links of `now` with their counts at the last reading, and the links that were removed since
+    /// the last reading. Returns nothing if there is no last reading.
     fn advance(&mut self, now: Vec<LinkMisses>) -> Vec<LinkMisses> {
         let last = now.iter().map(|link| (link.link_id, *link)).collect();
         let Some(mut before) = self.last.replace(last) else { return Vec::new() };
-        // A link that the reading before does not have was attached later, and its count began with 0.
+        // A link that is not in the last reading was attached since, and its count began with 0.
         let first = |link: &LinkMisses| link.last.unwrap_or(0);
         let there = now.into_iter().map(|link| {
             let before = before.remove(&link.link_id);
@@ -84,7 +87,8 @@ mod tests {
         assert_eq!(advance(&[(3, 4)]), [(3, 4, Some(4)), (1, 130, None)]);
         assert_eq!(advance(&[]), [(3, 4, None)]);
         assert_eq!(advance(&[]), []);
-        // After a failed reading, hits since the attachment are not hits of a file.
+        // After a failed reading, the next reading only gives the counts at the start: the 1000 hits may be older than
+        // the file.
         probes.last = None;
         assert!(probes.advance(read(&[(7, 1000)])).is_empty());
         assert_eq!(probes.advance(read(&[(7, 1003)]))[0].first, 1000);

@@ -67,8 +67,8 @@ pub(crate) struct Programs {
     own_ids: Vec<u32>,
     /// Latest reading of each program array, by map id.
     prog_arrays: BTreeMap<u32, ProgArray>,
-    /// Images that the kernel made beside programs, by address; `None` for an image that is gone while the images from before the recording are
-    /// not known yet.
+    /// Images that the kernel made beside programs (trampolines, dispatchers, stubs), by address. `None` marks an image that is gone, so that
+    /// [`Programs::add_images`] does not add it again from an older list.
     images: BTreeMap<u64, Option<KernelSymbol>>,
     has_first_images: bool,
 }
@@ -249,8 +249,8 @@ impl Programs {
         programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
     }
 
-    /// Returns the runs of all programs since the last count. Each program is counted alone, so an unloaded program does not affect other
-    /// programs.
+    /// Returns the runs of all programs since the last count. The difference is taken for each program, so the sum stays right when a program is
+    /// unloaded.
     pub(crate) fn new_runs(&mut self) -> u64 {
         let mut new_runs = std::mem::take(&mut self.last_runs);
         for entry in self.entries.values_mut().filter(|entry| !entry.released) {
@@ -280,7 +280,8 @@ impl Programs {
         there.filter_map(|entry| Some((entry.id, entry.read()?.run_cnt))).collect()
     }
 
-    /// Returns true while programs are new, or may have been released: most of these programs are unloaded soon.
+    /// Returns true if a program is new, or only recorders had references to it at the last check: most such programs
+    /// are unloaded soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
         let is_expected = |entry: &Entry| !entry.released && (entry.is_new(now_ns) || entry.use_ == Use::Doubtful);
@@ -432,8 +433,8 @@ impl Programs {
         }
     }
 
-    /// Reads owners, maps, attachments and pins of programs for which they were not read yet. New programs wait for the next call,
-    /// because most of them are unloaded by then; with `is_last`, they are read at once.
+    /// Reads owners, maps, attachments and pins of programs for which they were not read yet. New programs wait for the next call, because most of
+    /// them are unloaded by then. With `is_last`, new programs are read, too.
     pub(crate) fn survey(&mut self, is_last: bool) -> Vec<State> {
         let mut states = Vec::new();
         let due = |entry: &Entry| !entry.surveyed && !entry.released && (entry.settled || is_last);
@@ -554,7 +555,7 @@ fn run_stats(time_ns: u64, programs: Vec<ProgramRuns>, (on_ns, others_ns): (u64,
     State::RunStats(state::RunStats { time_ns, programs, on_ns: Some(on_ns), others_ns: Some(others_ns) })
 }
 
-/// Returns the arrays that differ from their last reading as states, and keeps them as the last reading.
+/// Returns, as states, the arrays that differ from their last reading, and keeps `now` as the last reading.
 fn take_changed<'a>(
     last: &'a mut BTreeMap<u32, ProgArray>,
     now: Vec<ProgArray>,

@@ -138,8 +138,8 @@ fn leading(
     Ok(Ok(Leading { event, leader, cpus, of }))
 }
 
-/// Finds a leader of another session by one of the event's keys; `Ok(Ok(None))` if no key has a leader. `Ok(Err)` holds
-/// the reason why no leader that was found can be followed.
+/// Finds a leader of another session by one of the event's keys; `Ok(Ok(None))` if no key has a leader. If there are
+/// leaders and none of them can be followed, `Ok(Err)` holds the reason.
 fn followed(
     locked: &Locked,
     keys: &Result<Vec<Vec<u8>>, String>,
@@ -168,9 +168,9 @@ fn followed(
     Ok(refused.map_or(Ok(None), Err))
 }
 
-/// Returns the keys of an event in the map: its attributes with perf's defaults. By default, perf excludes guests
-/// before 6.13, and includes them later. On a machine that cannot run guests, both mean the same event, so the event
-/// has two keys. `Err` holds the reason why the event has no key.
+/// Returns the keys of an event in the map: its attributes, with perf's default for guests. perf before 6.13 excludes
+/// guests by default, later versions include them. On a machine that cannot run guests both count the same, so the
+/// event has a key for each default. `Err` holds the reason why the event has no key.
 fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
     let flags = spec.attr.flags.with_precise_ip(0);
     let mut keys = vec![key(&spec.attr, flags, key_bytes)?];

@@ -132,7 +132,8 @@ fn states(snapshot: Snapshot) -> Vec<State> {
 #[derive(Debug)]
 pub struct Shared {
     events: CounterEvents,
-    // `Drop` releases the follower before the leaders.
+    // Program of this session that charges the readings of the leaders to tasks and cgroups. `Drop` releases it before
+    // the leaders.
     follower: Option<Follower>,
     leading: Vec<Leading>,
     plan: TargetPlan,

@@ -33,7 +33,7 @@ const PERIOD_MIN: Duration = Duration::from_millis(80);
 const PERIOD_MAX: Duration = Duration::from_millis(500);
 /// The usual period is the duration of the recording so far, divided by this number.
 const PERIODS: u32 = 50;
-/// Usual minimum of periods between two requested readings.
+/// Usual minimum of periods in a requested interval.
 const PERIODS_PER_INTERVAL: u32 = 10;
 
 /// Switch of run statistics by this recorder; other tools can have statistics on, too.
@@ -331,7 +331,7 @@ impl RunStatistics {
             match beside {
                 Beside::Never => (),
                 Beside::Always(ns) => context.statistics.on_time.add_others(ns),
-                // The time to which these counts belong is unknown.
+                // The counts include runs outside of the window, for an unknown time.
                 Beside::Partly => context.statistics.on_time.take_back(on_ns),
             }
         }
@@ -339,7 +339,8 @@ impl RunStatistics {
         let elapsed = now - self.windows.closed_at;
         self.windows.closed_at = now;
         match closed {
-            // Others had statistics on: counting costs nothing extra, and the counts also cover time outside the window.
+            // Other tools had statistics on: counting cost nothing extra, and the counts include runs outside of the
+            // window, so they give no rate.
             Ok(_) if !is_ours_alone => (),
             Ok(on) => {
                 let limiter = &context.statistics.limiter;
@@ -377,9 +378,9 @@ impl RunStatistics {
 }
 
 impl Windows {
-    /// Plans a window of about `window` after about a `period`. The pause before each window is random and independent of other pauses. With one
-    /// window per period of fixed length, long windows would mostly be in the middle of the period, and programs that run at the same period would
-    /// be counted always or never.
+    /// Plans a pause and then a window of about `window`, together about a `period`. The pause before each window is random and independent of other
+    /// pauses. If each fixed period had one window at a random place, long windows would mostly cover the middle of the period. Programs that run
+    /// with that period would then be counted always or never.
     fn plan(&mut self, now: Instant, period: Duration, window: Duration) {
         let length = window.mul_f64(0.5 + self.draw.unit()).min(period.mul_f64(0.98));
         self.next = Some((now + (period - length).mul_f64(2.0 * self.draw.unit()), length));
@@ -441,8 +442,8 @@ impl Source for RunStatistics {
             self.windows.timer = None;
             context.statistics.in_windows = false;
         } else {
-            // Statistics are switched off first, so that the kernel counts no more runs for this recorder after the reading. `on_time` does not
-            // end here: readings a moment later, also of programs that are released now, belong to the time with statistics on.
+            // Statistics are switched off first, so that the kernel counts no more runs for this recorder after the reading. `on_time` goes on: the
+            // final counts of programs, read a moment later, also belong to the time with statistics on.
             context.statistics.guard = None;
             let new_runs = self.new_runs + self.count(Reading::All, context)?;
             let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);
