@@ -65,12 +65,11 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
         let values = |row: &Vec<Value>| answer.columns.iter().zip(row).map(value).collect::<Vec<_>>().join(", ");
         Ok(answer.rows.iter().map(|row| format!("{what}: {}", values(row))).collect())
     };
-    for check in FAULTS {
-        findings.faults.extend(found(check).unwrap_or_else(|error| vec![format!("{error:#}")]));
-    }
+    let failed = |error: anyhow::Error| vec![format!("{error:#}")];
+    findings.faults.extend(FAULTS.into_iter().flat_map(|check| found(check).unwrap_or_else(failed)));
     match found(ONE_HOST) {
         Ok(rows) => findings.remarks.extend(rows),
-        Err(error) => findings.faults.push(format!("{error:#}")),
+        Err(error) => findings.faults.extend(failed(error)),
     }
     Ok(findings)
 }
