@@ -115,7 +115,8 @@ const OF_RECORD: [&str; 35] = [
 /// Options of `bprec record` that are not tried in pairs.
 const OTHERS_OF_RECORD: [&str; 3] = ["--output=-", "--delay=3", "--counters=stats"];
 
-/// Pairs of options for the same setting, which command lines for perf may have; the first option has no effect.
+/// Pairs of options for the same setting that are allowed, because command lines for perf may have both. The second
+/// option counts.
 const TWICE_IN_RECORD: [(&str, &str); 1] = [("-g", "--call-graph=dwarf,64")];
 
 /// Checks that each pair of `options` is refused, or that both options have an effect on the settings. Does not check the pairs in `twice`.

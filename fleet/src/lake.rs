@@ -85,7 +85,8 @@ pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// `None` for a file of `recording`: it lists the hashes of the other files.
+    /// `None` for a file of `recording`. Such a file lists the hashes of the other files of its batch; no file has its
+    /// hash.
     sha256: Option<String>,
 }
 

@@ -30,7 +30,8 @@ const FAULTS: [(&str, &str); 3] = [
         include_str!("../sql/verify_samples.sql"),
     ),
 ];
-/// Remark, with a query for the rows that it is about. No fault, because a clock that was set gives such rows, too.
+/// Remark, with a query for the rows that it is about. It is not a fault, because a single machine has such rows, too,
+/// if its clock was set.
 const ONE_HOST: (&str, &str) = (
     "two boots of a host overlap in time: several machines have its machine id or name, or its clock was set",
     include_str!("../sql/verify_boots.sql"),

@@ -197,7 +197,7 @@ fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
 mod tests {
     use super::{checksum, from_debian};
 
-    /// The address is that of the [specification](https://github.com/package-url/purl-spec), which escapes a plus sign and no colon.
+    /// Package URLs follow the [specification](https://github.com/package-url/purl-spec): a plus sign is escaped, a colon is not.
     #[test]
     fn libraries_of_debian_have_an_address() {
         let zlib = from_debian("zlib", "Zlib", "1:1.2.13.dfsg-1+b1");

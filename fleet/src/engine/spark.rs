@@ -177,7 +177,8 @@ impl Engine for SparkEngine {
         let request = directory.join("request.json");
         fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
             .with_context(|| format!("write {}", request.display()))?;
-        // The lock ends with this process; then the driver ends, too.
+        // The driver waits for this lock. If this process ends, even by a kill, the kernel releases the lock, and the
+        // driver ends, too.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut submitted = self.spark.start(directory)?;

@@ -80,7 +80,7 @@ fn a_renamed_host_is_one_and_two_hosts_with_one_name_are_two() {
     assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
 }
 
-/// A condition on the host selects the same rows as a lake of its recordings alone, in every query.
+/// In every query, a condition on the host gives the rows of a lake that has only the recordings of this host.
 #[test]
 fn every_query_selects_by_boot_and_name() {
     let place = tempfile::tempdir().unwrap();
@@ -106,7 +106,8 @@ fn every_query_selects_by_boot_and_name() {
     }
 }
 
-/// Copies of an image have one machine id. Their boots overlap in time; those of one machine never do.
+/// Machines made from one disk image have the same machine id. Their boots overlap in time; boots of a single machine
+/// never do.
 #[test]
 fn machines_with_one_id_are_named() {
     let place = tempfile::tempdir().unwrap();

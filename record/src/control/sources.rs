@@ -105,7 +105,8 @@ impl Sources {
     /// Adds the figures of all sources to the summary.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
         let own = &self.out.summary;
-        // `own.lost` has the counts of the events since Linux 6.0. Before that, only LOST records count lost samples.
+        // Since Linux 6.0, `own.lost` is the sum of the lost samples that each event counts. Before, only LOST records
+        // count lost samples.
         summary.lost = own.lost.or(summary.lost);
         summary.weighted = own.weighted;
         (summary.statistics_time, summary.statistics_part) = (own.statistics_time, own.statistics_part);

@@ -319,7 +319,8 @@ fn carriers(options: &Options, samplers: &[Sampler], binding: Binding) -> Vec<Sa
     let Some(first) = samplers.iter().find(|sampler| takes_programs(&sampler.attr)) else {
         return Vec::new();
     };
-    // A machine with several core types has one event per core type.
+    // On a machine with several core types, each requested event is one sampler per core type. The same event of the
+    // other core types is copied, too.
     let same_elsewhere = |sampler: &&Sampler| {
         let attr = &sampler.attr;
         first.spec.cpus.is_some()

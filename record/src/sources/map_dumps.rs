@@ -150,7 +150,8 @@ impl Traces<'_> {
             for (at, word) in entry[4..].chunks_exact(8).enumerate() {
                 let Some(addr) = word.first_chunk().map(|word| u64::from_ne_bytes(*word)) else { continue };
                 if addr >= KERNEL_HALF && self.addresses.len() < MAX_ADDRESSES {
-                    // Later addresses are return addresses. The call may be the last instruction of its function, so the address minus 1 is used.
+                    // All addresses of a stack after the first are return addresses. A call may be the last instruction of its function, so the
+                    // address minus 1 is used.
                     self.addresses.insert(addr - u64::from(at > 0));
                 }
             }

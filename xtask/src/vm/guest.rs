@@ -114,8 +114,8 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     Ok(Run { outcome, seconds: started.elapsed().as_secs_f64(), complaints })
 }
 
-/// Runs the emulator to its end. Its output and the guest's output go to `console`; progress lines of `init.sh` and of the payload
-/// are also printed. Returns true if the payload was started; otherwise the emulator is ended at the time limit.
+/// Runs the emulator to its end, or ends it if the payload has not started within [`BOOT_LIMIT`]. The output of the emulator and of the guest goes to
+/// `console`; progress lines of `init.sh` and of the payload are also printed. Returns true if the payload was started.
 fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitStatus, bool)> {
     let mut kept = File::options().create(true).append(true).open(console)?;
     let errors = kept.try_clone()?;

@@ -46,9 +46,9 @@ const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
 const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
 /// Duration of each of the two measurements of run rates before anything is attached.
 const LOOK_FIRST: Duration = Duration::from_millis(15);
-/// Number of runs per measured run of a program that runs too often, until it is detached.
+/// A program that runs too often has one run in this number measured, until it is detached.
 const HARDLY_ANY: u64 = 1 << 20;
-/// Age of `refusals` above which they are read again when a program is loaded.
+/// Age of `ActiveCounters::refusals` above which they are read again when a program is loaded.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
 /// Active exact counters.
@@ -400,8 +400,9 @@ impl ActiveCounters {
         for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
             match verdicts {
                 (Verdict::Every(every), _) => candidate.set_every(every),
-                // `TooOften` even by the lower of the two measured rates. Only entry functions are refused, because run
-                // statistics have no rate for other functions of a program.
+                // The program runs too often even by the lower of its two measured rates. Only entry functions are
+                // refused here: run statistics have the rate of the whole program, and other functions may run less
+                // often.
                 (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(costs.too_often()),
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }

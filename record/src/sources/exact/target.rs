@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     target: ExactTarget,
     /// Descriptor of the program, and BTF id of the function's type; `None` if the candidate is refused.
     place: Option<(OwnedFd, u32)>,
-    /// Initial number of runs per measured run.
+    /// At first, one run in this number is measured.
     every: u64,
 }
 
@@ -175,7 +175,7 @@ impl Candidate {
         self.target.function == 0
     }
 
-    /// Sets the initial number of runs per measured run.
+    /// Makes the target measure one run in `every` at first.
     pub(super) fn set_every(&mut self, every: u64) {
         self.every = every;
     }

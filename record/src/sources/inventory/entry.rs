@@ -127,8 +127,8 @@ impl Entry {
         taken_ns: u64,
         loaded_during: bool,
     ) -> Entry {
-        // A recorder's iterator is not held: the references that another recorder declares are valid while its iterator
-        // is loaded, so this iterator must be unloaded when that recorder exits.
+        // The iterator of a recorder is not held. Another recorder's declared references are valid as long as its
+        // iterator is loaded, so the iterator must be unloaded when that recorder exits.
         let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
         Entry {
             id,

@@ -449,7 +449,8 @@ impl Programs {
                 // Attachments of the recording's own programs are taken from `own`, with the name of the event. The
                 // scan finds one link per CPU instead.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
-                // The scan leaves this process out, as it holds all other programs only to observe them.
+                // The scan does not count this process as an owner, because it holds descriptors of all programs only
+                // to observe them. This process does own the programs that it loaded.
                 if !ours.is_empty() || self.own_ids.contains(&entry.id) {
                     program.owners = owner(std::process::id()).into_iter().collect();
                 }
