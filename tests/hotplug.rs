@@ -111,7 +111,8 @@ fn cpus_are_sampled_after_a_suspend() {
     let scratch = Scratch::new();
     let file = scratch.path("suspended.data");
     let (report, said) = recorded(&file, || {
-        std::fs::write("/sys/class/rtc/rtc0/wakealarm", "+3").unwrap();
+        // An alarm that comes before the machine sleeps does not wake it up.
+        std::fs::write("/sys/class/rtc/rtc0/wakealarm", "+8").unwrap();
         std::fs::write("/sys/power/state", "mem").unwrap();
     });
     let unsampled = report["recording"]["cpus_not_sampled"].as_array().unwrap();

@@ -170,8 +170,11 @@ impl Hotplug {
         let new: Vec<u32> = self.not_sampled.iter().filter(|it| it.came_online).map(|it| it.cpu).collect();
         for cpu in new.into_iter().filter(|cpu| self.online.contains(cpu)).collect::<Vec<_>>() {
             self.sampled.push(cpu);
-            self.reopen(cpu, context)?;
-            context.out.session.cpus_online += 1;
+            if self.reopen(cpu, context)? {
+                context.out.session.cpus_online += 1;
+            } else {
+                self.sampled.pop();
+            }
         }
         Ok(())
     }

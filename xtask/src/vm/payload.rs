@@ -167,7 +167,7 @@ pub(crate) struct Built {
     built_at: PathBuf,
     /// Path on this machine.
     path: PathBuf,
-    /// True if the executable is for this machine, so that its `strip` can be used.
+    /// True if the executable is for this machine, whose `strip` cannot read executables for other machines.
     native: bool,
 }
 

@@ -69,7 +69,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Checks that perf opens the file without a message and counts as many samples of the event.
+    /// Checks that perf opens the file without a message, and finds the same number of samples of the event as bprec.
     fn has_perfs_samples(&self) -> Result<()> {
         let complaints = self.text("perf.err")?;
         ensure!(complaints.trim().is_empty(), "perf says {}", complaints.trim());
