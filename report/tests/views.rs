@@ -6,7 +6,9 @@
 mod page;
 mod support;
 
-use bprec_report::{Document, ExportFormat, Input, MapsOptions, Options, Report, Session, by_prog, counters, maps};
+use bprec_report::{
+    Document, ExportFormat, Input, MapsOptions, Options, Report, Session, TimeRange, by_prog, counters, maps,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use support::fixtures;
@@ -285,6 +287,42 @@ fn first_screens_agree(session: &Session<'_>, report: &Report, page: &Value, opt
         }
     }
     compared
+}
+
+/// A part of the time has the same share of BPF in the page, where it is selected in the picture, and in the report with `--time`. Ticks are
+/// missing in all of the recording's time; most parts have too few samples in programs to show this by themselves.
+#[test]
+fn a_part_of_the_time_has_one_share_if_ticks_are_missing() {
+    let input = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
+    let input = Input::open(&input).unwrap();
+    let session = Session::open(&input).unwrap();
+    let page = printed(|out| {
+        session.export(&Options::default(), ExportFormat::Html, out).unwrap();
+    });
+    let data: Value = serde_json::from_slice(&page::data(page.as_bytes())).unwrap();
+    let first = &data["first"];
+    let interval_ns = (first["interval_s"].as_f64().unwrap() * 1e9).round() as u64;
+    let intervals = (first["elapsed_s"].as_f64().unwrap() * 1e9) as u64 / interval_ns;
+    let sum = |costs: &Value, from: u64, to: u64| -> f64 {
+        let costs = costs.as_array().unwrap().iter();
+        costs.filter(|it| (from..to).contains(&it[0].as_u64().unwrap())).map(|it| it[1].as_f64().unwrap()).sum()
+    };
+    let mut few = 0;
+    for part in 0..8 {
+        let (from, to) = (part * intervals / 8, (part + 1) * intervals / 8);
+        let costs: f64 = first["flows"].as_array().unwrap().iter().map(|flow| sum(&flow[3], from, to)).sum();
+        let of_page = costs * 100.0 / sum(&first["samples"], from, to);
+        let time = TimeRange::Plain(Some(from * interval_ns), Some(to * interval_ns - 1));
+        let report = by_prog(&input, &Options { time, ..Options::default() }).unwrap();
+        let event = &report.events[0];
+        let of_report = event.total.shares.machine.unwrap();
+        assert!((of_page - of_report).abs() < 0.05, "{from}..{to}: {of_page} in the page, {of_report} in the report");
+        // Here, all that is sampled stands for all of the time: the share of the machine is that of the samples.
+        let (bpf, all) = (event.total.count.weight as f64, event.samples.weight as f64);
+        assert!((of_report - bpf * 100.0 / all).abs() < 1e-9, "{from}..{to}: {of_report}");
+        few += u32::from(event.total.count.samples < 30);
+    }
+    assert!(few > 0);
 }
 
 /// The page of a part of the time shows that part from its start: each sample of the part is in an interval, and the costs of all programs over time

@@ -90,7 +90,14 @@ impl Parts<'_> {
             flows,
             interval_ns: self.interval_ns,
             elapsed_ns,
+            samples_by_interval: self.wholes().into_iter().flatten().map(|(at, weight)| (*at, *weight)).collect(),
         }
+    }
+
+    /// Returns the weights of all samples by interval if shares are of samples, not of time, and if these weights were requested.
+    fn wholes(&self) -> Option<&BTreeMap<u32, u64>> {
+        let is_of_samples = self.event.is_scaled() || !self.event.machine.is_value();
+        Some(&self.paid.samples).filter(|samples| is_of_samples && !samples.is_empty())
     }
 
     fn slice(&self, count: Count, folded: Option<usize>) -> Slice {
@@ -189,9 +196,13 @@ impl Parts<'_> {
         row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
     }
 
-    /// Returns the interval with the share of `count` in the length of this interval, %: the last interval may be shorter. `None` for an interval
-    /// after the end.
+    /// Returns the interval with the share of `count` in this interval, %: of all its samples if shares are of samples, otherwise of its length,
+    /// as the last interval may be shorter. `None` for an interval after the end.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
+        if let Some(wholes) = self.wholes() {
+            let whole = u32::try_from(interval).ok().and_then(|at| wholes.get(&at)).filter(|whole| **whole > 0)?;
+            return Some((interval, count.weight as f64 * 100.0 / *whole as f64));
+        }
         let elapsed_ns = self.report.recording.elapsed_ns?;
         let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
         let percent = self.event.percent(count)?;

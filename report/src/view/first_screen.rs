@@ -44,6 +44,8 @@ pub struct FirstScreen {
     flows: Vec<(usize, usize, f64, TimedCosts)>,
     interval_s: f64,
     elapsed_s: f64,
+    /// All samples by interval, of which costs are shares; empty if costs are shares of time.
+    samples: TimedCosts,
     /// Loads and unloads of programs.
     pub flags: Vec<Flag>,
     /// Statements about the confidence in the numbers.
@@ -313,6 +315,7 @@ impl ScreenSource<'_> {
             flows: flows.collect(),
             interval_s: overview.interval_ns as f64 / 1e9,
             elapsed_s,
+            samples: timed_costs(event, &overview.samples_by_interval),
             flags,
             trust: self.trust(),
             programs,

@@ -1,10 +1,11 @@
 //! Coverage: the share of the machine's time that an event's samples stand for, and why it is incomplete.
 
-use super::facts::Facts;
+use super::facts::{Facts, WantedFacts};
 use super::shares::{EventWhole, percent};
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::model::{Aggregated, Count, Known, LateTicks, MissingTicks, Reason};
+use crate::{Options, Result, TimeRange};
 use bprec_format::AttrFlags;
 use bprec_format::feature::{CpuCount, Feature};
 
@@ -45,8 +46,8 @@ impl Facts<'_> {
         !is_inherited && online == Some(opened.ids.len()) && has_idle
     }
 
-    /// Returns the facts about missing ticks if fewer than [`LATE_PERCENT`] of the timer's ticks arrived and nothing else explains this.
-    pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
+    /// Returns the arrived ticks and their share, %, if fewer than [`LATE_PERCENT`] of the timer's ticks arrived and nothing else explains this.
+    fn arrived_late(&self, event: usize, capacity_ns: u64) -> Option<(Count, f64)> {
         let recorded = &self.recorded;
         let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
         let excluded = [AttrFlags::EXCLUDE_USER, AttrFlags::EXCLUDE_KERNEL, AttrFlags::EXCLUDE_IDLE];
@@ -64,15 +65,37 @@ impl Facts<'_> {
         let arrived_percent = percent(arrived.weight, Some(capacity_ns))?;
         let throttled_ns = self.throttled(event).saturating_mul(THROTTLED_NS);
         let explained_percent = percent(arrived.weight.saturating_add(throttled_ns), Some(capacity_ns))?;
-        let is_late = is_all && arrived.samples >= FEW_TICKS && explained_percent < LATE_PERCENT;
+        (is_all && explained_percent < LATE_PERCENT).then_some((arrived, arrived_percent))
+    }
+
+    /// Returns the facts about missing ticks if ticks are late.
+    pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
+        let (arrived, arrived_percent) = self.arrived_late(event, capacity_ns)?;
+        let in_whole = self.missing_in_whole.get(event).copied().flatten();
+        let is_late = in_whole.is_some() || arrived.samples >= FEW_TICKS;
         is_late.then(|| {
-            // Run statistics count runs on all CPUs and of all tasks, so they cannot be compared with a selection of samples.
             let missing = match self.narrowed() {
+                // Run statistics count runs on all CPUs and of all tasks, so they cannot be compared with a selection of samples.
                 Some(_) => MissingTicks::Unknown,
-                None => self.missing_ticks(event, arrived_percent / 100.0),
+                None if self.selection.window.whole => self.missing_ticks(event, arrived_percent / 100.0),
+                None => in_whole.unwrap_or(MissingTicks::Unknown),
             };
             LateTicks { capacity_ns, arrived_percent, missing }
         })
+    }
+
+    /// Determines for each event which ticks are missing in the whole recording. A part of the time often has too few samples to show it, and
+    /// all parts must have shares by the same rule. Returns an empty list without another pass if all of the time is selected, or if no ticks
+    /// are late.
+    pub(super) fn find_missing_in_whole(&self) -> Result<Vec<Option<MissingTicks>>> {
+        let is_late = |event| self.arrived_late(event, self.capacity_ns(event).into_value()?);
+        if self.selection.window.whole || self.events().all(|event| is_late(event).is_none()) {
+            return Ok(Vec::new());
+        }
+        let options = Options { time: TimeRange::All, by: None, ..self.options.clone() };
+        let (whole, ()) = Facts::gather(self.recording, self.index, &options, WantedFacts::default(), |_| ())?;
+        let missing = |event| Some(whole.event(event).late_ticks?.missing);
+        Ok((0..self.ledgers.len()).map(missing).collect())
     }
 
     /// Compares the sampled time of programs with their time by run statistics. If ticks are missing in all of the time, programs lack the same share

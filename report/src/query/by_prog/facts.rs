@@ -66,6 +66,8 @@ pub(crate) struct Facts<'f> {
     pub(crate) recorded: model::Recording,
     pub(super) blinded_events: Vec<BlindedEvent>,
     pub(super) common: Common,
+    /// Kind of time in which ticks are missing in the whole recording, by event; empty if all of the time is selected, or if no ticks are late.
+    pub(super) missing_in_whole: Vec<Option<MissingTicks>>,
 }
 
 /// Facts of an event.
@@ -160,7 +162,7 @@ impl<'f> Facts<'f> {
             carried: notes::carried(&blinded_events),
             no_runs: notes::no_runs(&programs),
         };
-        let facts = Facts {
+        let mut facts = Facts {
             recording,
             index,
             options,
@@ -178,8 +180,21 @@ impl<'f> Facts<'f> {
             blinded_events,
             common,
             selection,
+            missing_in_whole: Vec::new(),
         };
+        facts.missing_in_whole = facts.find_missing_in_whole()?;
         Ok((facts, sink))
+    }
+
+    /// Returns the time of all CPUs in the selected time, ns, if the event is a clock.
+    pub(super) fn capacity_ns(&self, event: usize) -> Known<u64> {
+        match self.index.unit(self.recording, event) {
+            Unit::Events => Known::Unknown(Reason::CapacityUnknown),
+            Unit::Nanoseconds => {
+                let capacity = || self.recorded.elapsed_ns?.checked_mul(u64::from(self.recorded.cpus?));
+                Known::or_unknown(capacity(), Reason::LengthUnknown)
+            }
+        }
     }
 
     /// Positions of the selected events.
@@ -189,16 +204,10 @@ impl<'f> Facts<'f> {
 
     /// Returns the facts of an event.
     pub(crate) fn event(&self, event: usize) -> EventFacts<'_> {
-        let (ledger, recorded) = (&self.ledgers[event], &self.recorded);
+        let ledger = &self.ledgers[event];
         let attr = &self.recording.event(event).attr;
         let unit = self.index.unit(self.recording, event);
-        let capacity_ns = match unit {
-            Unit::Events => Known::Unknown(Reason::CapacityUnknown),
-            Unit::Nanoseconds => {
-                let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
-                Known::or_unknown(capacity(), Reason::LengthUnknown)
-            }
-        };
+        let capacity_ns = self.capacity_ns(event);
         let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
         // If ticks are missing on idle and busy CPUs alike, the ticks that arrived stand for all of the machine's time.
         let machine = match late_ticks {

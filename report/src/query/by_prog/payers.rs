@@ -96,6 +96,8 @@ pub(crate) struct PaidByInterval {
     pub(crate) charges: BTreeMap<(Option<usize>, &'static str, usize), ByInterval>,
     /// All samples of a payer, in BPF or not.
     pub(crate) all: BTreeMap<usize, ByInterval>,
+    /// All samples, of payers and of other tasks.
+    pub(crate) samples: BTreeMap<u32, u64>,
 }
 
 /// Returns the charges of an event to payers by interval. `pivot` is the position of their table in the facts.
@@ -122,6 +124,10 @@ pub(crate) fn by_interval(facts: &Facts<'_>, pivot: usize, number: usize, event:
     for (key, count) in &cells.all {
         if let Some((payer, interval)) = places[*key as usize] {
             paid.all.entry(payer).or_default().push((interval, count.weight));
+        }
+        if let Some(Key::Interval(interval)) = pivot.keys[*key as usize].last() {
+            let sum = paid.samples.entry(u32::try_from(*interval).unwrap_or(u32::MAX)).or_default();
+            *sum = sum.saturating_add(count.weight);
         }
     }
     paid.all.values_mut().for_each(|of| of.sort_unstable());

@@ -17,6 +17,13 @@ const dot = (program) => {
 
 // A selected part of the time has whole intervals: all panels then add up the same samples.
 const intervals = Math.max(1, Math.ceil(first.elapsed_s / first.interval_s));
+// Base of shares in a part of the time: all its samples if shares are of samples, otherwise its length.
+const wholeOf = ([from, to]) => {
+  if (first.samples.length > 0) return costOf(first.samples, [from, to]);
+  let length = 0;
+  for (let at = from; at < to; at++) length += lengthOf(at);
+  return length;
+};
 const lengthOf = (at) => Math.max(0, Math.min(first.interval_s, first.elapsed_s - at * first.interval_s));
 const secondsOf = (at) => +Math.min(at * first.interval_s, first.elapsed_s).toFixed(3);
 const intervalsOf = ([from, to]) => [Math.floor(from / first.interval_s + 1e-3), Math.min(intervals, Math.ceil(to / first.interval_s - 1e-3))];
@@ -198,13 +205,12 @@ const costOf = (costs, [from, to]) => costs.reduce((sum, [at, samples]) => sum +
 
 function setFlows() {
   const time = chosen.time === null ? [0, intervals] : intervalsOf(chosen.time);
-  let length = 0;
-  for (let at = time[0]; at < time[1]; at++) length += lengthOf(at);
+  const all = wholeOf([0, intervals]), selected = wholeOf(time);
   const sums = first.payers.map(() => [0, 0]);
   flows = first.flows.map(([program, payer, percent, costs]) => {
     if (chosen.time === null) return [program, payer, percent];
     const whole = costOf(costs, [0, intervals]), cost = costOf(costs, time);
-    const part = whole > 0 ? (((percent * cost) / whole) * first.elapsed_s) / length : 0;
+    const part = whole > 0 && selected > 0 ? (((percent * cost) / whole) * all) / selected : 0;
     sums[payer][0] += part;
     sums[payer][1] += cost;
     return [program, payer, part];
@@ -222,12 +228,10 @@ function setFlows() {
 function shareOf(program) {
   if (chosen.time === null) return [first.programs[program].percent, first.programs[program].text];
   const [from, to] = intervalsOf(chosen.time);
-  let sum = 0, length = 0;
-  for (let at = from; at < to; at++) {
-    sum += series[program][at] * lengthOf(at);
-    length += lengthOf(at);
-  }
-  const mean = length > 0 ? sum / length : 0;
+  const whole = wholeOf([from, to]);
+  let sum = 0;
+  for (let at = from; at < to; at++) sum += series[program][at] * wholeOf([at, at + 1]);
+  const mean = whole > 0 ? sum / whole : 0;
   return [mean, mean.toFixed(2)];
 }
 
