@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 
-    /// Also fail if a condition is undecided (`?`), or matches no program.
+    /// Also fail if a condition is undecided (`?`).
     #[arg(long, requires = "fail_if")]
     strict: bool,
 

@@ -124,6 +124,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         synced.with_context(|| format!("sync {}", path.display()))?;
         sync_directory(path)?;
     }
+    if !counts.matched {
+        let what = if asked.is_empty() { String::new() } else { format!(" matches {asked}") };
+        say(&format!("bprec: no BPF program{what}"));
+    }
     match counts.command {
         Some(status) if !status.success() => {
             if let Some(signal) = status.signal() {
@@ -133,11 +137,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             }
             Ok(Outcome::Command(exit_code(status)))
         }
-        _ if !counts.matched => {
-            let what = if asked.is_empty() { String::new() } else { format!(" matches {asked}") };
-            say(&format!("bprec: no BPF program{what}"));
-            Ok(Outcome::NothingMatched)
-        }
+        _ if !counts.matched => Ok(Outcome::NothingMatched),
         _ => Ok(Outcome::Done),
     }
 }

@@ -183,7 +183,8 @@ fn what_is_asked_wrongly_is_an_error() {
     assert_eq!(lines[text + 1].find('^'), lines[text].find("5%"), "{said}");
 }
 
-/// Numbers of samples are compared exactly, without a margin. A condition that matches nothing fails only with --strict.
+/// Numbers of samples are compared exactly, without a margin. A condition that no program matches is an error: it
+/// could never fail.
 #[test]
 fn conditions_decide_the_exit_code() {
     let path = recording("linux-7.2/ratio.data");
@@ -199,12 +200,16 @@ fn conditions_decide_the_exit_code() {
     let (failed, said) = code(&["--fail-if", &more, "--fail-if", &fewer]);
     let expected = format!("bprec: failed: {more}: {samples} measured (detectable: values below {})\n", samples + 1);
     assert!(failed == 1 && said == expected, "{failed} {said}");
-    let (passed, said) = code(&["--fail-if", "prog:nobody time/run +5%"]);
-    assert!(
-        passed == 0 && said == "bprec: undecided: prog:nobody time/run +5%: no program matches the condition\n",
-        "{passed} {said}"
-    );
-    assert_eq!(code(&["--fail-if", "prog:nobody time/run +5%", "--strict"]).0, 1);
+    for (condition, similar) in [
+        ("prog:nobody time/run +5%", ""),
+        ("prog:acount_syscall_exit time/run +5%", "similar names: account_syscall_exit"),
+        ("type:nosuch time/run +5%", ""),
+        ("owner:nobody cost > 1", ""),
+    ] {
+        let (refused, said) = code(&["--fail-if", condition]);
+        assert!(refused == 2 && said.contains("no program of either side matches"), "{refused} {said}");
+        assert!(said.contains(similar), "{said}");
+    }
     assert_eq!(code(&["--prog", "nobody"]).0, 1);
 }
 

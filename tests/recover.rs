@@ -138,6 +138,35 @@ fn readers_of_what_was_cut_off_name_the_command_that_mends_it() {
     }
 }
 
+/// A copy of a complete recording lost its end. The recovered part has the names and run counts of the programs that its records still have.
+#[test]
+fn a_part_of_a_recording_says_how_much_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("perf.data");
+    let mut bytes = fs::read(fixture("recordings/linux-7.2/ratio.data")).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let (data_offset, announced) = (word(40), word(48));
+    let there = announced * 3 / 4;
+    bytes.truncate((data_offset + there) as usize);
+    fs::write(&path, &bytes).unwrap();
+    let (done, text) = recover(&path);
+    let missing = format!("{} of {announced} bytes of records (25.0 %)", announced - there);
+    assert!(done && text.contains(&missing) && !text.contains("is complete"), "{text}");
+
+    let printed = |path: &Path, arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bprec")).args(arguments).arg(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let recovered = dir.path().join("perf.data.recovered");
+    for part in [&path, &recovered] {
+        let counters = printed(part, &["report", "--counters", "-i"]);
+        assert!(counters.contains("account_syscall_exit") && !counters.contains("[no name]"), "{counters}");
+        let report = printed(part, &["report", "--all", "-i"]);
+        assert!(!report.contains("fewer than two snapshots"), "{report}");
+    }
+    perf_opens(&recovered);
+}
+
 #[test]
 fn in_its_place_the_one_before_is_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -167,7 +167,7 @@ impl Error {
 const A_RECORDING: &str = "check the path; `bprec record -a -o FILE` makes a recording";
 
 /// Names similar to one of the patterns, as the beginning of a remedy; empty if no name is similar.
-fn similar(patterns: impl Iterator<Item = String>, names: &[String]) -> String {
+pub(crate) fn similar(patterns: impl Iterator<Item = String>, names: &[String]) -> String {
     let found: Vec<_> = patterns.flat_map(|pattern| near(&pattern, names.iter().map(String::as_str))).collect();
     if found.is_empty() { String::new() } else { format!("similar names: {}; ", found.join(", ")) }
 }

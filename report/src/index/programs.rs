@@ -36,6 +36,8 @@ pub(crate) struct IndexedProgram {
     pub(crate) tag: Option<[u8; 8]>,
     /// Facts of the program's `bpf_prog_info`, if the recording has it.
     pub(crate) info: Option<ProgInfoSummary>,
+    /// Load time since boot, ns, from the recorder's states; only for programs without `info`.
+    pub(crate) state_load_time_ns: Option<u64>,
     /// Functions, the entry function first.
     pub(crate) functions: Vec<ProgramFunction>,
     /// Load time, ns, if the recording has it.
@@ -54,11 +56,6 @@ impl IndexedProgram {
     /// Returns true if the filter selects the program.
     pub(crate) fn matches(&self, filter: &ProgFilter) -> bool {
         filter.matches(self.id, self.tag.map(Tag), self.name())
-    }
-
-    /// Id and load time, if both are known.
-    pub(crate) fn key(&self) -> Option<(u32, u64)> {
-        self.id.zip(self.info.map(|info| info.load_time_ns))
     }
 
     /// Name of the entry function.
@@ -317,6 +314,9 @@ impl SideBandWalk {
             known.loaded_ns = known.loaded_ns.filter(|time| *time > 0);
         }
         let owners = self.match_infos(infos);
+        for known in self.known.iter_mut().filter(|known| known.info.is_none()) {
+            known.state_load_time_ns = known.id.and_then(|id| states.only_load_time_ns(id));
+        }
         let mut ranges = Vec::new();
         let mut symbol_functions: Vec<Option<(u32, u32)>> = vec![None; self.symbols.len()];
         // Several programs may have had the same address at different times. A function therefore matches only symbols of its own program, and

@@ -49,6 +49,12 @@ impl States {
         self.programs.insert(key, program);
     }
 
+    /// Load time of the only program with this id, ns since boot; `None` if the recording has the state of no program or several programs.
+    pub(crate) fn only_load_time_ns(&self, id: u32) -> Option<u64> {
+        let mut of_id = self.programs.range((id, 0)..=(id, u64::MAX)).map(|((_, load_time_ns), _)| *load_time_ns);
+        of_id.next().filter(|_| of_id.next().is_none())
+    }
+
     /// Adds the missed hits of a file.
     pub(crate) fn add_probe_misses(&mut self, state: &state::ProbeMisses) {
         for link in &state.links {

@@ -268,7 +268,7 @@ known_members!(SignificanceMembers { significant, significant_unknown, significa
 pub struct Judgment {
     /// The condition.
     pub condition: String,
-    /// Program; `null` for all BPF together, and if no program matches the condition.
+    /// Program; `null` for all BPF together.
     pub program: Option<String>,
     /// True if the bound limits the change, false if it limits the new value.
     pub is_relative: bool,
@@ -420,9 +420,9 @@ mod tests {
         let lower = Judgment { is_upper: false, ..count };
         assert_eq!(lower.evidence(), "7 measured (detectable: values below 2,000)");
         let none = Judgment { program: None, base: None, new: None, percent: None, interval: None, ..lower };
-        let reason = Reason::NoProgramMatches;
+        let reason = Reason::NoSuchEvent;
         let none = Judgment { least_shown: None, verdict: Verdict::Undecided { reason }, ..none };
-        assert_eq!(none.evidence(), "no program matches the condition");
+        assert_eq!(none.evidence(), "not every recording has samples of the event");
     }
 
     /// Ends are rounded outwards, so that a bound inside an interval is also inside the printed interval.

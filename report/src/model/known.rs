@@ -314,8 +314,6 @@ coded! {
         TooFewIntervals = "too_few_intervals": "the recordings have too few independent intervals to estimate the error";
         /// The bound lies inside the confidence interval.
         NotShown = "not_shown": "the bound lies inside the confidence interval";
-        /// No program matches the condition.
-        NoProgramMatches = "no_program_matches": "no program matches the condition";
         /// The recording has no `bpf_prog_info` of the program.
         NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of the program";
         /// The recording lacks the memory size of some maps.

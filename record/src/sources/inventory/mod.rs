@@ -85,7 +85,7 @@ impl Inventory {
             watcher,
             purpose,
             missed,
-            probes: Probes::default(),
+            probes: Probes::new(),
             next_look: now + RELEASES_EVERY,
             next_look_at_all: now + ALL_RELEASES_EVERY,
             is_blind: false,
@@ -200,7 +200,7 @@ impl Source for Inventory {
             }
             self.warn_of_few_descriptors(context);
             if self.purpose == Purpose::Recording
-                && let Err(error) = self.probes.begin(context.programs)
+                && let Err(error) = self.probes.begin()
             {
                 self.no_misses(&error, context);
             }

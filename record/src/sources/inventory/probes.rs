@@ -10,22 +10,28 @@ use super::Programs;
 use crate::sys;
 
 /// Readings of the links to kprobes, at the start and at the end of each file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Probes {
+    /// Reads the count of each link since its attachment.
+    read: fn() -> Result<Vec<LinkMisses>, bprec_bpf::Error>,
     /// Counts at the last reading, by link id. `None` if that reading failed: the next file then has no counts at its
     /// start.
     last: Option<BTreeMap<u32, LinkMisses>>,
 }
 
 impl Probes {
+    pub(super) fn new() -> Probes {
+        Probes { read: probe_misses, last: None }
+    }
+
     /// Reads the counts at the start of the first file. The counts at the start of a later file are those at the end of
     /// the file before.
     ///
     /// # Errors
     /// Fails if links cannot be read. The hits are unknown then.
-    pub(super) fn begin(&mut self, programs: &Programs) -> Result<(), bprec_bpf::Error> {
-        let links = if has_kprobes(programs) { probe_misses()? } else { Vec::new() };
-        self.advance(links);
+    pub(super) fn begin(&mut self) -> Result<(), bprec_bpf::Error> {
+        // The links are read even if no program of this type is known: one that could not be captured has hits from before the recording.
+        self.advance((self.read)()?);
         Ok(())
     }
 
@@ -38,7 +44,7 @@ impl Probes {
         if self.last.as_ref().is_some_and(BTreeMap::is_empty) && !has_kprobes(programs) {
             return Ok(Vec::new());
         }
-        let links = probe_misses().inspect_err(|_| self.last = None)?;
+        let links = (self.read)().inspect_err(|_| self.last = None)?;
         let links = self.advance(links);
         Ok(ProbeMisses::parts(sys::monotonic_ns(), &links).map(State::ProbeMisses).collect())
     }
@@ -69,13 +75,23 @@ fn has_kprobes(programs: &Programs) -> bool {
 mod tests {
     use super::*;
 
+    /// No program of a kprobe is known at the start: it could not be captured, or its load was announced late.
+    #[test]
+    fn hits_before_the_recording_do_not_count_even_if_the_program_is_unknown_at_the_start() {
+        const LINK: LinkMisses = LinkMisses { link_id: 1, prog_id: 5, first: 0, last: Some(100) };
+        let mut probes = Probes { read: || Ok(vec![LINK]), last: None };
+        probes.begin().unwrap();
+        let at_the_end = probes.advance(vec![LinkMisses { last: Some(130), ..LINK }]);
+        assert_eq!(at_the_end, [LinkMisses { first: 100, last: Some(130), ..LINK }]);
+    }
+
     #[test]
     fn a_file_counts_from_the_end_of_the_file_before() {
         let read = |links: &[(u32, u64)]| -> Vec<LinkMisses> {
             let link = |(link_id, last)| LinkMisses { link_id, prog_id: 5, first: 0, last: Some(last) };
             links.iter().copied().map(link).collect()
         };
-        let mut probes = Probes::default();
+        let mut probes = Probes::new();
         let mut advance = |links: &[(u32, u64)]| -> Vec<(u32, u64, Option<u64>)> {
             let links = probes.advance(read(links));
             assert!(links.iter().all(|link| link.prog_id == 5));

@@ -47,6 +47,11 @@ impl Index {
 }
 
 impl IndexedProgram {
+    /// Id and load time, if both are known.
+    pub(crate) fn key(&self) -> Option<(u32, u64)> {
+        self.id.zip(self.info.map(|info| info.load_time_ns).or(self.state_load_time_ns))
+    }
+
     /// Returns true if the program replaces a function of another program.
     pub(crate) fn is_extension(&self) -> bool {
         self.info.and_then(|info| info.prog_type) == Some(ProgType::EXT)

@@ -35,7 +35,7 @@ pub(super) enum WithoutSamples {
     Listed,
     /// The program is only counted, as one of the quiet programs.
     Quiet,
-    /// The program is left out, because it counts other programs.
+    /// The program is left out, because it counts other programs. It ran, so it does not count as quiet.
     Left,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn traits(
         let is_in_group = grouping.is_some_and(|grouping| grouping.of[position].is_some());
         let without_samples = if is_in_group {
             WithoutSamples::Listed
-        } else if program.counts_others && asked.is_all() && !options.all {
+        } else if program.counts_others && asked.is_all() && !options.all && happened(program) {
             WithoutSamples::Left
         } else if is_asked && (options.all || !asked.is_all() || happened(program)) {
             WithoutSamples::Listed

@@ -5,9 +5,11 @@
 //! comparison share the allowed probability of error (Bonferroni): the more programs a pattern matches, the wider the interval of each judgment.
 
 use super::estimate::{Levels, Pair, Side};
+use crate::error::{similar, sorted};
 use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
+use crate::{Error, Result};
 
 /// A number of a program, or of all programs, on both sides: as shown, and with the uncertainty that judgments need.
 #[derive(Debug)]
@@ -27,8 +29,15 @@ pub(super) struct Candidate<'c> {
 }
 
 /// Judges all conditions.
-pub(super) fn judge(conditions: &[Condition], candidates: &[Candidate<'_>], confidence: Confidence) -> Vec<Judgment> {
-    let mut pairs: Vec<(&Condition, Option<&Candidate<'_>>)> = Vec::new();
+///
+/// # Errors
+/// Fails if no program matches a condition: with a misspelled name, it could never fail.
+pub(super) fn judge(
+    conditions: &[Condition],
+    candidates: &[Candidate<'_>],
+    confidence: Confidence,
+) -> Result<Vec<Judgment>> {
+    let mut pairs: Vec<(&Condition, &Candidate<'_>)> = Vec::new();
     for condition in conditions {
         let is_meant = |candidate: &&Candidate<'_>| match &condition.selector {
             Selector::Total => candidate.label.is_none(),
@@ -37,23 +46,36 @@ pub(super) fn judge(conditions: &[Condition], candidates: &[Candidate<'_>], conf
             }
         };
         let before = pairs.len();
-        pairs.extend(candidates.iter().filter(is_meant).map(|candidate| (condition, Some(candidate))));
+        pairs.extend(candidates.iter().filter(is_meant).map(|candidate| (condition, candidate)));
         if pairs.len() == before {
-            pairs.push((condition, None));
+            return Err(no_program(condition, candidates));
         }
     }
-    let by_chance = |(condition, candidate): &&(&Condition, Option<&Candidate<'_>>)| {
-        candidate.is_some() && !condition.metric.is_count()
-    };
-    let judged = pairs.iter().filter(by_chance).count().max(1);
+    let judged = pairs.iter().filter(|(condition, _)| !condition.metric.is_count()).count().max(1);
     let levels = Levels::new(confidence.error() / judged as f64);
-    pairs.into_iter().map(|(condition, candidate)| judgment(condition, candidate, &levels)).collect()
+    Ok(pairs.into_iter().map(|(condition, candidate)| judgment(condition, candidate, &levels)).collect())
 }
 
-fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &Levels) -> Judgment {
+/// Error for a condition that no program matches, with similar names.
+fn no_program(condition: &Condition, candidates: &[Candidate<'_>]) -> Error {
+    let programs = candidates.iter().filter(|candidate| candidate.label.is_some());
+    let (pattern, names): (&str, Vec<&str>) = match &condition.selector {
+        Selector::Name(pattern) => (pattern, programs.map(|program| program.name).collect()),
+        Selector::Type(pattern) => (pattern, programs.map(|program| program.prog_type).collect()),
+        Selector::Owner(pattern) => {
+            (pattern, programs.flat_map(|program| program.owners).map(String::as_str).collect())
+        }
+        Selector::Total => ("", Vec::new()),
+    };
+    let similar = similar([pattern.to_owned()].into_iter(), &sorted(names.into_iter()));
+    let problem = format!("no program of either side matches; {similar}bprec diff --all lists all programs");
+    Error::option("--fail-if", condition.to_string(), problem)
+}
+
+fn judgment(condition: &Condition, candidate: &Candidate<'_>, levels: &Levels) -> Judgment {
     let mut judgment = Judgment {
         condition: condition.to_string(),
-        program: candidate.and_then(|candidate| candidate.label.clone()),
+        program: candidate.label.clone(),
         is_relative: matches!(condition.bound, Bound::Grows(_) | Bound::Falls(_)),
         base: None,
         new: None,
@@ -61,11 +83,9 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
         interval: None,
         least_shown: None,
         is_upper: condition.bound.is_upper(),
-        verdict: Verdict::Undecided { reason: Reason::NoProgramMatches },
+        verdict: Verdict::Undecided { reason: Reason::NoSuchEvent },
     };
-    let Some(candidate) = candidate else { return judgment };
     let Some(measured) = candidate.metrics.iter().find(|measured| is_of(&measured.shown, &condition.metric)) else {
-        judgment.verdict = Verdict::Undecided { reason: Reason::NoSuchEvent };
         return judgment;
     };
     let value = |side: &crate::model::MetricValue| side.estimate.value().map(|estimate| estimate.value);

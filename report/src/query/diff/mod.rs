@@ -71,7 +71,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
             metrics: &program.metrics,
         });
         let candidates: Vec<Candidate<'_>> = std::iter::once(all).chain(each).collect();
-        judge(&options.conditions, &candidates, options.confidence)
+        judge(&options.conditions, &candidates, options.confidence)?
     };
     let mut made = Diff {
         format: "bprec diff",

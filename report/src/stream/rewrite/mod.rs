@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bprec_format::feature::{Feature, SampleTime, SectionContent as _};
 use bprec_format::rewrite::{Fate, Rewriter};
-use bprec_format::{Events, FeatureSection, Metadata, Record, RecordType, Writer};
+use bprec_format::{Events, FeatureSection, File, Metadata, Record, RecordType, Writer};
 
 use crate::input::event_kind::EventKind;
 use crate::input::source::{Arrival, Care, Source, Visitor};
@@ -53,6 +53,10 @@ pub struct RewriteSummary {
     pub filtered: u64,
     /// Records left out, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Bytes of records that the header announces; 0 if it announces none.
+    pub announced_bytes: u64,
+    /// Bytes of the announced records that the file lacks.
+    pub missing_bytes: u64,
     /// Defects of the input, in words.
     pub problems: Vec<String>,
 }
@@ -162,7 +166,11 @@ struct Begun<'o> {
 }
 
 impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
-    fn mapped(&mut self, _files: Vec<&'a [u8]>) {}
+    fn mapped(&mut self, files: Vec<&'a [u8]>) {
+        let Some(file) = files.first().and_then(|bytes| File::parse(bytes).ok()) else { return };
+        self.summary.announced_bytes = file.announced_bytes();
+        self.summary.missing_bytes = file.announced_bytes().saturating_sub(file.records().rest().len() as u64);
+    }
 
     fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>> {
         let record = &arrival.record;

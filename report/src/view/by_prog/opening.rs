@@ -39,10 +39,10 @@ pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static
     let bpf = &event.total;
     let mut parts = vec![counted(event.samples.samples, "sample")];
     if !report.programs.is_empty() {
-        parts.push(format!("{} in BPF ({} %)", grouped(bpf.count.samples), percent(bpf.shares.samples)));
+        parts.push(format!("{} in BPF ({} % of samples)", grouped(bpf.count.samples), percent(bpf.shares.samples)));
     }
     if let Some(idle) = event.idle.value() {
-        parts.push(format!("{} idle ({} %)", grouped(idle.count.samples), percent(idle.percent)));
+        parts.push(format!("{} idle ({} % of samples)", grouped(idle.count.samples), percent(idle.percent)));
     }
     if let Known::Value(0) = event.lost {
         parts.push("0 lost".to_owned());
