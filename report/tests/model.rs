@@ -26,6 +26,17 @@ fn fixtures() -> Vec<PathBuf> {
     files
 }
 
+/// The count of hidden programs is the number of rows that `--all` adds, the recorder's own program included.
+#[test]
+fn the_count_of_hidden_programs_is_the_number_of_rows_that_all_adds() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("linux-6.18/busy.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let report = by_prog(&input, &Options::default()).unwrap();
+    let all = by_prog(&input, &Options { all: true, ..Options::default() }).unwrap();
+    assert!(report.programs.iter().any(|program| program.name == "bprec_gauge"));
+    assert_eq!(report.events[0].quiet_programs, all.events[0].rows.len() - report.events[0].rows.len());
+}
+
 /// Cells of a line of the table, found by the positions of the column names.
 fn cells(header: &str, line: &str) -> Vec<(String, String)> {
     let (header, line): (Vec<char>, Vec<char>) = (header.chars().collect(), line.chars().collect());

@@ -94,7 +94,7 @@ fn a_measured_change_that_may_be_none_is_undecided() {
 fn judged_by(levels: &Levels, condition: &str, measured: &Measured) -> Judgment {
     let metrics = std::slice::from_ref(measured);
     let candidate = Candidate { label: Some("p".into()), name: "p", prog_type: "xdp", owners: &[], metrics };
-    judgment(&condition.parse().unwrap(), Some(&candidate), levels)
+    judgment(&condition.parse().unwrap(), &candidate, levels)
 }
 
 /// Each verdict follows from the printed interval, for many pairs of loads: quiet and busy, long and short, with and without a change.
