@@ -16,16 +16,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sections = sections.flat_map(|it| BpfProgInfoSection::new(&it.bytes, it.offset, metadata.endian()));
     for program in sections.flatten().flatten() {
         let (id, name) = (program.id().unwrap_or_default(), program.name().unwrap_or_default());
-        functions.extend(program.functions().filter_map(|it| it.range()).map(|it| (it.start, (it.end, id, name))));
+        functions.extend(program.functions().filter_map(|it| it.range()).map(|it| (it.start, (it.end, (id, name)))));
     }
     let (mut records, mut counts) = (Recording::open(&bytes)?.records(), BTreeMap::new());
     while let Some(item) = records.next() {
         let Some(sample) = item?.sample() else { continue };
         let mut addrs = sample.ip().into_iter().chain(sample.callchain()?.unwrap_or_default().iter());
         let function = addrs.find_map(|ip| functions.range(..=ip).next_back().filter(|(_, (end, ..))| ip < *end));
-        if let Some((_, (_, id, name))) = function {
-            *counts.entry((id, name)).or_insert(0) += 1;
-        }
+        let Some((_, (_, program))) = function else { continue };
+        *counts.entry(program).or_insert(0) += 1;
     }
     counts.iter().for_each(|((id, name), count)| println!("{count:8} {id:6} {}", name.escape_ascii()));
     Ok(())

@@ -49,7 +49,7 @@ pub use sample::{
 pub use stream::Stream;
 pub use trailer::SampleId;
 
-/// Runs the example of README.md.
+/// Compiles the example of README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

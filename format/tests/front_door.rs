@@ -5,6 +5,7 @@ mod common;
 use bprec_format::{Decoded, Recording};
 use common::{corpus_files, fixtures};
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// Returns (counts of records by type, times of the records that have a time, in ns, true if an error occurred).
 fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
@@ -61,4 +62,28 @@ fn each_fixture_of_bprec_comes_in_the_order_of_its_times() {
         assert!(times.is_sorted(), "{name}");
         assert!(times.len() > 100, "{name}: {} times", times.len());
     }
+}
+
+#[test]
+fn the_example_counts_samples_by_program_as_perf_does() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/perf-6.12-linux-6.1");
+    let mut example = Command::new(env!("CARGO"));
+    // The features of this build, so that nothing is compiled twice.
+    let features = if cfg!(feature = "zstd") { "zstd" } else { "" };
+    example.args(["run", "--quiet", "--locked", "--offline", "--package", "bprec-format", "--features", features]);
+    example.args(["--example", "samples_by_program", "--", &format!("{dir}/tailcalls.data")]);
+    let output = example.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).expect("names in ASCII");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    // Count, id, name.
+    let counts: BTreeMap<_, _> = lines.lines().map(words).map(|it| (it[2].clone(), it[0].clone())).collect();
+    // Share, count, place, `bpf_prog_TAG_NAME`. Each program has one function, with the name of the program; the kernel cuts the
+    // latter off after 15 bytes.
+    let listing = std::fs::read_to_string(format!("{dir}/tailcalls.perf.txt")).expect("perf's listing");
+    let of_perf = listing.lines().filter(|line| !line.starts_with('#')).map(words);
+    let name = |symbol: &str| symbol.splitn(4, '_').last().map(|it| it.chars().take(15).collect()).unwrap_or_default();
+    let of_perf = of_perf.map(|it| (name(&it[3]), it[1].clone()));
+    assert_eq!(counts, of_perf.collect());
+    assert_eq!(counts.len(), 4);
 }

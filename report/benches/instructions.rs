@@ -1,9 +1,10 @@
 //! Reports of recordings whose bytes are the same on every machine, to count the instructions of the reader: `cargo xtask instructions [--check]`
-//! runs this program under callgrind. The first argument chooses the report.
+//! runs this program under callgrind. The first argument chooses the report, or the work of `bprec-format` alone.
 #![allow(clippy::print_stdout, reason = "benchmarks print their results")]
 
 use std::error::Error;
 
+use bprec_format::Recording;
 use bprec_generate::{Container, Shape, generate_bytes};
 use bprec_report::{Document, Fields, Input, Options, ScriptOptions, Source, by_prog, script};
 
@@ -28,6 +29,22 @@ fn main() -> Result<(), Box<dyn Error>> {
             let options =
                 ScriptOptions { fields: Fields::parse("ip,sym")?, threads: Some(1), ..ScriptOptions::default() };
             script(&mut Source::open(&file)?, &options, &mut std::io::sink())?;
+        }
+        // All records, and with `decode` also the fields of all samples.
+        "walk" | "decode" => {
+            let bytes = std::fs::read(&file)?;
+            let mut records = Recording::open(&bytes)?.records();
+            let (mut walked, mut frames) = (0, 0);
+            while let Some(item) = records.next() {
+                let item = item?;
+                walked += 1;
+                if what == "decode"
+                    && let Some(sample) = item.sample()
+                {
+                    frames += sample.decode()?.callchain.map_or(0, |callchain| callchain.len());
+                }
+            }
+            println!("{walked} records, {frames} frames decoded");
         }
         _ => {
             let by = what.strip_prefix("by-").filter(|by| *by != "prog").map(str::parse).transpose()?;
