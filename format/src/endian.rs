@@ -1,5 +1,7 @@
 //! Byte order, chosen once per input from its magic, and checked reads and writes in it.
 
+use byteorder::{BigEndian, ByteOrder, LittleEndian};
+
 use crate::{Error, Result};
 
 /// The byte order of the machine that wrote the input.
@@ -17,10 +19,9 @@ impl Endian {
 
     /// Decodes 1 to 16 bytes as an unsigned integer; `None` for any other number of bytes.
     pub fn uint(self, bytes: &[u8]) -> Option<u128> {
-        let append = |value: u128, byte: &u8| value << 8 | u128::from(*byte);
         (1..=16).contains(&bytes.len()).then(|| match self {
-            Endian::Little => bytes.iter().rev().fold(0, append),
-            Endian::Big => bytes.iter().fold(0, append),
+            Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
+            Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
         })
     }
 }

@@ -1,15 +1,30 @@
 //! Header of a BTF blob, and the sections that it locates.
 
 use crate::{Endian, Error, Result};
+use zerocopy::byteorder::{BigEndian, ByteOrder, LittleEndian, U16, U32};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// Offset of `hdr_len` in `struct btf_header`, after magic (`u16`), version and flags (`u8` each).
-const HEADER_LEN_AT: usize = 4;
-/// Offset of `type_off`, followed by `type_len`.
-const TYPES_AT: usize = 8;
-/// Offset of `str_off`, followed by `str_len`.
-const STRINGS_AT: usize = 16;
-/// Offset of `layout_off`, followed by `layout_len`: the end of the header before Linux 7.3.
-const LAYOUT_AT: usize = 24;
+/// Fields of `struct btf_header` that every kernel has.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header<O: ByteOrder> {
+    magic: U16<O>,
+    version: u8,
+    flags: u8,
+    hdr_len: U32<O>,
+    type_off: U32<O>,
+    type_len: U32<O>,
+    str_off: U32<O>,
+    str_len: U32<O>,
+}
+
+/// Fields after [`Header`] since Linux 7.3.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct LayoutHeader<O: ByteOrder> {
+    layout_off: U32<O>,
+    layout_len: U32<O>,
+}
 
 /// Sections of a blob.
 pub(super) struct Sections<'a> {
@@ -22,27 +37,39 @@ pub(super) struct Sections<'a> {
 impl<'a> Sections<'a> {
     /// Finds the sections of a blob in this byte order.
     pub(super) fn locate(bytes: &'a [u8], endian: Endian) -> Result<Sections<'a>> {
+        match endian {
+            Endian::Little => Sections::of::<LittleEndian>(bytes),
+            Endian::Big => Sections::of::<BigEndian>(bytes),
+        }
+    }
+
+    fn of<O: ByteOrder>(bytes: &'a [u8]) -> Result<Sections<'a>> {
         let short = |needed: usize| Error::truncated(0, "BTF header", needed as u64, bytes.len() as u64);
-        let word = |at| endian.u32_at(bytes, at).ok_or_else(|| short(LAYOUT_AT));
-        let header_bytes = word(HEADER_LEN_AT)? as usize;
-        if header_bytes < LAYOUT_AT {
-            return Err(Error::value(HEADER_LEN_AT as u64, "BTF hdr_len", header_bytes as u64, "at least 24"));
+        let min_bytes = size_of::<Header<O>>();
+        let (header, behind) = Header::<O>::ref_from_prefix(bytes).map_err(|_| short(min_bytes))?;
+        let header_bytes = header.hdr_len.get() as usize;
+        if header_bytes < min_bytes {
+            return Err(Error::value(4, "BTF hdr_len", header.hdr_len.get().into(), "at least 24"));
         }
         let body = bytes.get(header_bytes..).ok_or_else(|| short(header_bytes))?;
-        let part = |what: &'static str, at: usize| {
-            let (offset, len) = (word(at)?, word(at + 4)?);
+        let part = |what: &'static str, offset: U32<O>, len: U32<O>| {
             let end = u64::from(offset) + u64::from(len);
-            let range = usize::try_from(end).ok().map(|end| offset as usize..end);
+            let range = usize::try_from(end).ok().map(|end| offset.get() as usize..end);
             range
                 .and_then(|range| body.get(range))
                 .ok_or_else(|| Error::truncated(header_bytes as u64, what, end, body.len() as u64))
         };
-        let has_layout = header_bytes >= LAYOUT_AT + 8;
+        let layout = match LayoutHeader::<O>::ref_from_prefix(behind) {
+            Ok((layout, _)) if header_bytes >= min_bytes + size_of::<LayoutHeader<O>>() => {
+                part("BTF layout section", layout.layout_off, layout.layout_len)?
+            }
+            _ => &[],
+        };
         Ok(Sections {
-            types: part("BTF type section", TYPES_AT)?,
-            types_offset: header_bytes as u64 + u64::from(word(TYPES_AT)?),
-            strings: part("BTF string section", STRINGS_AT)?,
-            layout: if has_layout { part("BTF layout section", LAYOUT_AT)? } else { &[] },
+            types: part("BTF type section", header.type_off, header.type_len)?,
+            types_offset: header_bytes as u64 + u64::from(header.type_off),
+            strings: part("BTF string section", header.str_off, header.str_len)?,
+            layout,
         })
     }
 }
