@@ -10,10 +10,10 @@ use crate::args::{OUTPUT, PartArgs, SELECTION};
 use crate::opening::ReadArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
-use crate::terminal::columns;
+use crate::terminal::style;
 use crate::values::{number, percent};
 use crate::view::FormArgs;
-use crate::{Outcome, say};
+use crate::{Outcome, found};
 
 /// Show the code of BPF programs with the cost of each line and instruction.
 ///
@@ -48,10 +48,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     form: FormArgs,
 
-    /// Number of reading threads; the listing is the same with any number.
-    #[arg(long, value_name = "N", hide = true)]
-    threads: Option<usize>,
-
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -65,22 +61,24 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<Outcome> {
         }
         None => {}
     }
-    let out = args.form.output();
+    let out = args.form.pager.output();
     let (input, time, redacted) = args.read.open(Purpose::Print)?;
     redacted.print();
     let query = Options {
         programs: args.prog.iter().map(|filter| filter.program.clone()).collect(),
         events: args.event.into_iter().collect(),
         limit: args.limit,
-        threads: args.threads,
+        threads: args.form.threads,
         ..args.part.within(time).into()
     };
     let options = AnnotateOptions { query, functions: args.prog, percent_limit: args.percent_limit };
     let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;
     if annotation.programs.iter().all(|program| program.functions.is_empty()) {
-        say("bprec: no function of the program matches; bprec report --by func lists the functions");
-        return Ok(Outcome::NothingMatched);
+        return Ok(found(
+            false,
+            "bprec: no function of the program matches; bprec report --by func lists the functions",
+        ));
     }
-    args.form.show(&annotation, columns(&io::stdout()), out)?;
+    args.form.show(&annotation, style(&io::stdout()), out)?;
     Ok(Outcome::Done)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use bprec_report::{CpuList, DiffOptions, Options, ProgFilter, ScriptOptions, TimeRange, WallRange, WallTime};
+use bprec_report::{CpuList, Options, ProgFilter, TimeRange, WallRange, WallTime};
 
 use crate::values::number;
 
@@ -117,18 +117,12 @@ impl From<ProgramArgs> for Options {
     }
 }
 
-impl From<ProgramArgs> for DiffOptions {
-    fn from(args: ProgramArgs) -> DiffOptions {
-        DiffOptions { programs: args.select.prog, limit: args.limit, all: args.all, ..DiffOptions::default() }
-    }
-}
-
 /// Options that select samples by time, CPU and task name.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
     /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
-    time: Option<TimeRange>,
+    pub(crate) time: Option<TimeRange>,
 
     /// Use only samples on these CPUs: 0,2-5.
     #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
@@ -158,12 +152,5 @@ impl From<PartArgs> for Options {
     fn from(args: PartArgs) -> Options {
         let time = args.time.unwrap_or_default();
         Options { time, cpus: args.cpu, comms: args.comms, must_match: true, ..Options::default() }
-    }
-}
-
-impl From<PartArgs> for ScriptOptions {
-    fn from(args: PartArgs) -> ScriptOptions {
-        let time = args.time.unwrap_or_default();
-        ScriptOptions { time, cpus: args.cpu, comms: args.comms, ..ScriptOptions::default() }
     }
 }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use bprec_report::model::{Diff, Verdict};
-use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, diff};
+use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, TextStyle, diff};
 
 use crate::args::{OUTPUT, ProgramArgs, SELECTION};
 use crate::opening::{Opened, RedactArgs, Redacted};
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::terminal::columns;
+use crate::terminal::style;
 use crate::view::FormArgs;
 use crate::{Outcome, say};
 
@@ -55,15 +55,15 @@ pub(crate) struct Args {
     event: Vec<String>,
 
     /// Print three lines in place of the tables: all BPF, programs that became more expensive, other changes.
-    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "sort", "limit", "all"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = ["json", "csv", "markdown", "notes", "sort", "limit", "all"], help_heading = OUTPUT)]
     explain_short: bool,
+
+    /// Show all notes below the tables. By default, the five worst.
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    notes: bool,
 
     #[command(flatten)]
     form: FormArgs,
-
-    /// Number of reading threads; the comparison is the same with any number.
-    #[arg(long, value_name = "N", hide = true)]
-    threads: Option<usize>,
 
     #[command(flatten)]
     redact: RedactArgs,
@@ -84,7 +84,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     if args.base.iter().chain(&args.new).filter(is_stdin).count() > 1 {
         bail!("only one recording can be standard input");
     }
-    let out = args.form.output();
+    let out = args.form.pager.output();
     let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
     let open = |paths: &[PathBuf]| paths.iter().map(|path| args.redact.open(path)).collect::<Result<Vec<Opened>, _>>();
     let (base, new) = (open(&args.base)?, open(&args.new)?);
@@ -101,15 +101,19 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
         sort: args.sort,
         confidence: args.confidence,
         conditions: args.fail_if,
-        threads: args.threads,
-        ..args.programs.into()
+        threads: args.form.threads,
+        programs: args.programs.select.prog,
+        limit: args.programs.limit,
+        all: args.programs.all,
+        ..DiffOptions::default()
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
     if args.explain_short {
         out.print(|out| Ok(made.write_short(out)?))?;
     } else {
-        args.form.show(&made, columns(&io::stdout()), out)?;
+        let style = TextStyle { all_notes: args.notes, ..style(&io::stdout()) };
+        args.form.show(&made, style, out)?;
     }
     say_verdicts(&made);
     if made.failed() > 0 || args.strict && made.undecided() > 0 {

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use bprec_record::{Finding, Limit, Status, doctor};
-use bprec_report::{Paint, Tone, printable, wrap};
+use bprec_report::{Paint, TextStyle, Tone, printable, wrap};
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::args::OUTPUT;
 use crate::pager::PagerArgs;
-use crate::terminal::{UNBOUNDED, columns, paint};
+use crate::terminal::{UNBOUNDED, style};
 
 /// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///
@@ -28,25 +28,22 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let findings = doctor();
+    let is_impossible = findings.iter().any(|finding| finding.status == Status::Impossible);
     args.pager.output().print(|mut out| {
         if args.json {
             let document = json!({
                 "schema_version": 1,
-                "recording": if is_impossible(&findings) { "impossible" } else { "possible" },
+                "recording": if is_impossible { "impossible" } else { "possible" },
                 "checks": findings.iter().map(as_json).collect::<Vec<_>>(),
             });
             writeln!(out, "{document:#}")?;
         } else {
-            let (paint, width) = (paint(&io::stdout()), columns(&io::stdout()));
+            let TextStyle { paint, width, .. } = style(&io::stdout());
             findings.iter().try_for_each(|finding| write(finding, &mut out, paint, width))?;
         }
         Ok(())
     })?;
-    Ok(if is_impossible(&findings) { Outcome::NothingMatched } else { Outcome::Done })
-}
-
-fn is_impossible(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.status == Status::Impossible)
+    Ok(if is_impossible { Outcome::NothingMatched } else { Outcome::Done })
 }
 
 /// Word for a status, and its tone on a terminal.

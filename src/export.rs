@@ -1,7 +1,7 @@
 //! `bprec export`.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use bprec_report::{ExportFormat, Options, Session};
@@ -11,7 +11,7 @@ use crate::draft::{Draft, Older};
 use crate::opening::ReadArgs;
 use crate::progress::with_progress;
 use crate::sandbox::Purpose;
-use crate::{Outcome, say};
+use crate::{Outcome, found, say};
 
 /// Convert a recording for other viewers.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORMAT")]
     to: ExportFormat,
 
-    /// Write to FILE instead of standard output. An existing file is kept as NAME.old.
+    /// Write to FILE instead of standard output (-). An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -49,10 +49,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let format = args.to;
-    if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
+    let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    if format.is_binary() && output.is_none() && io::stdout().is_terminal() {
         bail!("this format is binary and standard output is a terminal; redirect it, or give -o FILE");
     }
-    let (input, time, redacted) = args.read.open(args.output.as_deref().map_or(Purpose::Print, Purpose::Write))?;
+    let (input, time, redacted) = args.read.open(output.map_or(Purpose::Print, Purpose::Write))?;
     redacted.print();
     let options = Options {
         programs: args.select.prog,
@@ -68,7 +69,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         out.flush()?;
         anyhow::Ok(exported)
     };
-    let exported = match &args.output {
+    let exported = match output {
         Some(path) => {
             let mut draft = Draft::create(path)?;
             let exported = with_progress(&inputs, || export(&mut draft.file))?;
@@ -80,9 +81,5 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         None => export(&mut io::stdout().lock())?,
     };
     session.problems().iter().for_each(|problem| say(&format!("bprec: {problem}")));
-    if exported.samples == 0 {
-        say("bprec: no sample in the recording matches the options: nothing is written");
-        return Ok(Outcome::NothingMatched);
-    }
-    Ok(Outcome::Done)
+    Ok(found(exported.samples > 0, "bprec: no sample in the recording matches the options: nothing is written"))
 }

@@ -91,6 +91,15 @@ enum Outcome {
     Command(u8),
 }
 
+/// Converts a finding into the outcome; prints `missing` if nothing was found.
+fn found(is_found: bool, missing: &str) -> Outcome {
+    if is_found {
+        return Outcome::Done;
+    }
+    say(missing);
+    Outcome::NothingMatched
+}
+
 /// Returns all subcommands with their options: the source of the help, the manual pages and the shell completions.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -220,17 +229,16 @@ fn is_value(option: &OsStr, arg: &OsStr) -> bool {
 
 /// Position of the last option before the command of `record`, if its value was taken for the first word of the command: `--switch-output 100M true`.
 /// `None` if that word is not a value of the option, and for other subcommands. Fails if the word can be both a value and a command.
-#[cfg(all(feature = "record", target_os = "linux"))]
+#[cfg_attr(not(all(feature = "record", target_os = "linux")), allow(unused_variables, reason = "no command to run"))]
 fn option_before_value(args: &[OsString], cli: &Cli) -> Result<Option<usize>, clap::Error> {
-    let Command::Record(record) = &cli.command else { return Ok(None) };
-    let at = record.command_at(args.len()).and_then(|at| at.checked_sub(1));
-    let words = at.and_then(|at| Some((at, args.get(at)?.to_str()?, args.get(at + 1)?.to_str()?)));
-    let Some((at, option, word)) = words else { return Ok(None) };
-    record::is_value(option, word).map(|is_value| is_value.then_some(at))
-}
-
-#[cfg(not(all(feature = "record", target_os = "linux")))]
-fn option_before_value(_args: &[OsString], _cli: &Cli) -> Result<Option<usize>, clap::Error> {
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    if let Command::Record(record) = &cli.command
+        && let Some(at) = record.command_at(args.len()).and_then(|at| at.checked_sub(1))
+        && let Some([option, word, ..]) = args.get(at..)
+        && let (Some(option), Some(word)) = (option.to_str(), word.to_str())
+    {
+        return record::is_value(option, word).map(|is_value| is_value.then_some(at));
+    }
     Ok(None)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use bprec_report::{
     By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, Session, Sort, TableColumns,
-    TableStyle,
+    TableStyle, TextStyle,
 };
 
 use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS};
@@ -16,10 +16,10 @@ use crate::progress::with_progress;
 use crate::sandbox::Purpose;
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
-use crate::terminal::{UNBOUNDED, columns};
+use crate::terminal::{UNBOUNDED, style};
 use crate::values::{percent, time_with_unit};
-use crate::view::{FormArgs, style};
-use crate::{Outcome, say};
+use crate::view::FormArgs;
+use crate::{Outcome, found};
 
 /// Show what each BPF program cost.
 ///
@@ -42,13 +42,13 @@ pub(crate) struct Args {
         require_equals = true,
         value_parser = time_with_unit,
         group = VIEW,
-        conflicts_with = "all",
+        conflicts_with_all = ["all", "notes"],
         help_heading = VIEWS
     )]
     over_time: Option<Option<Duration>>,
 
     /// Show the cost of each source line, over all programs: self, and the helpers it called.
-    #[arg(long, group = VIEW, conflicts_with = "all", help_heading = VIEWS)]
+    #[arg(long, group = VIEW, conflicts_with_all = ["all", "notes"], help_heading = VIEWS)]
     lines: bool,
 
     /// Split each program's cost by func, comm, pid, cpu, cgroup, container or helper; or show one row per owner, name, type or
@@ -95,7 +95,7 @@ pub(crate) struct Args {
     without: Vec<String>,
 
     /// Show where cost can be saved, how much, and how (docs/advice.md).
-    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit"])]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit", "notes"])]
     advise: bool,
 
     /// Show each program's cost as a tree: its functions, the helpers and kfuncs they called, and all code below those.
@@ -103,7 +103,7 @@ pub(crate) struct Args {
     tree: bool,
 
     /// Browse interactively: programs, their functions, lines and instructions, and who pays (docs/tui.md).
-    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"], hide = !HAS_SCREENS)]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown", "notes"], hide = !HAS_SCREENS)]
     tui: bool,
 
     #[command(flatten)]
@@ -150,7 +150,7 @@ pub(crate) struct Args {
     legend: bool,
 
     /// Show all notes below the table. By default, the five worst.
-    #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     notes: bool,
 
     /// Hide TOTAL%, which includes the programs that a program tail-calls or triggers, as perf's Children includes callees.
@@ -169,7 +169,7 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "*",
         group = VIEW,
-        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all", "wide"],
+        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all", "wide", "notes"],
         help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
@@ -179,13 +179,9 @@ pub(crate) struct Args {
     header: bool,
 
     /// Show only the header.
-    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv", "markdown", "prog", "time", "cpu", "comms", "event", "limit", "all", "wide"],
+    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv", "markdown", "prog", "time", "cpu", "comms", "event", "limit", "all", "wide", "notes"],
         help_heading = VIEWS)]
     header_only: bool,
-
-    /// Number of reading threads; the report is the same with any number.
-    #[arg(long, value_name = "N", hide = true)]
-    threads: Option<usize>,
 
     #[command(flatten)]
     read: ReadArgs,
@@ -211,6 +207,9 @@ const BARS_FROM: usize = 120;
 
 /// Message if a view of samples has no sample to show.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
+/// Message if `--cpu` and `--comms` leave no sample.
+const NO_SUCH_SAMPLE: &str =
+    "bprec: no sample in the recording matches the options; --by cpu lists its CPUs, and --by comm its tasks";
 /// Message of `--without` for a recording without samples.
 const NO_PREDICTION: &str = "bprec: the recording has no samples, so there is no prediction";
 /// Message if `--bill` finds no owner.
@@ -228,14 +227,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // Must run before the sandbox, which forbids the calls that set up the terminal.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
-    let mut out = args.form.output();
+    let mut out = args.form.pager.output();
     let (input, time, redacted) = args.read.open(if args.tui { Purpose::Browse } else { Purpose::Print })?;
     // With --tui, the problems are printed after the screen has closed.
     let mut redacted = Some(redacted);
     if !args.tui {
         redacted.take().into_iter().for_each(Redacted::print);
     }
-    let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
+    let mut style = TextStyle { all_notes: args.notes, ..style(&io::stdout()) };
+    if args.wide {
+        style.width = UNBOUNDED;
+    }
     let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
     if let Some(header) = header.as_ref().filter(|_| !args.form.format.json) {
         out.write_all(header.to_string().as_bytes())?;
@@ -251,7 +253,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             limit: args.programs.limit,
             json: args.form.format.json,
             header: header.take(),
-            paint: style(width).paint,
+            text: style,
         };
         let summary = out.print(|out| Ok(bprec_report::maps(&input, &options, out)?))?;
         let missing = match summary {
@@ -270,7 +272,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         limit: args.programs.limit,
         percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.programs.all,
-        threads: args.threads,
+        threads: args.form.threads,
         keep_mangled: args.no_demangle,
         ..args.part.within(time).into()
     };
@@ -283,8 +285,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         redacted.into_iter().for_each(Redacted::print);
         return Ok(Outcome::Done);
     }
-    let form = &args.form;
-    let view = Destination { form, width, input: &input, header: header.as_ref() };
+    let view = Destination { form: &args.form, style, input: &input, header: header.as_ref() };
     if args.advise {
         return view.show(out, || Session::open(&input)?.advice(&options), |_| true, NO_SAMPLE);
     }
@@ -330,25 +331,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             bprec_report::by_prog(&input, &options).map(|report| (report, None))
         }
     })?;
-    let no_sample = match (options.cpus.is_some(), !options.comms.is_empty()) {
-        (false, false) => None,
-        (true, false) => Some("bprec: no sample in the recording matches --cpu; --by cpu lists its CPUs"),
-        (false, true) => Some("bprec: no sample in the recording matches --comms; --by comm lists its tasks"),
-        (true, true) => Some("bprec: no sample in the recording matches both --cpu and --comms; try one of them"),
-    };
-    if let Some(missing) = no_sample.filter(|_| report.events.iter().all(|event| event.samples.samples == 0)) {
-        return Ok(found(false, missing));
+    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
+    if is_narrowed && report.events.iter().all(|event| event.samples.samples == 0) {
+        return Ok(found(false, NO_SUCH_SAMPLE));
     }
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle {
-        text: style(width),
+        text: style,
         columns,
         inclusive: !args.no_children,
-        bars: io::stdout().is_terminal() && width >= BARS_FROM,
+        bars: io::stdout().is_terminal() && style.width >= BARS_FROM,
         legend,
-        all_notes: args.notes,
     };
-    form.show_under(header.as_ref(), &report, out, |out| match form.format.markdown {
+    args.form.show_under(header.as_ref(), &report, out, |out| match args.form.format.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),
     })?;
@@ -363,7 +358,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 /// Form of a view, and its recording.
 struct Destination<'a> {
     form: &'a FormArgs,
-    width: usize,
+    style: TextStyle,
     input: &'a Input,
     header: Option<&'a Header>,
 }
@@ -378,16 +373,7 @@ impl Destination<'_> {
         missing: &str,
     ) -> anyhow::Result<Outcome> {
         let report = with_progress(&[self.input], read)?;
-        self.form.show_under(self.header, &report, out, |out| self.form.write(&report, self.width, out))?;
+        self.form.show_under(self.header, &report, out, |out| self.form.write(&report, self.style, out))?;
         Ok(found(has_rows(&report), missing))
     }
-}
-
-/// Converts a finding into the outcome; prints `missing` if nothing was found.
-fn found(is_found: bool, missing: &str) -> Outcome {
-    if is_found {
-        return Outcome::Done;
-    }
-    say(missing);
-    Outcome::NothingMatched
 }

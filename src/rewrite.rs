@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use bprec_report::{CpuList, RewriteOptions, RewriteSummary, TimeRange, rewrite};
+use bprec_report::{RewriteOptions, RewriteSummary, rewrite};
 
-use crate::args::{InputArgs, ProgArgs, SELECTION};
+use crate::args::{InputArgs, PartArgs, ProgArgs};
 use crate::draft::{Draft, Older};
 use crate::opening::{RedactArgs, open_source};
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::terminal::notice;
-use crate::{Outcome, say};
+use crate::{Outcome, found, say};
 
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
 ///
@@ -32,13 +32,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     select: ProgArgs,
 
-    /// Keep only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
-    time: Option<TimeRange>,
-
-    /// Keep only samples on these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
-    cpu: Option<CpuList>,
+    #[command(flatten)]
+    part: PartArgs,
 
     #[command(flatten)]
     redact: RedactArgs,
@@ -50,8 +45,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let options = RewriteOptions {
         repair: false,
-        cpus: args.cpu,
-        time: args.time.unwrap_or_default(),
+        cpus: args.part.cpu,
+        time: args.part.time.unwrap_or_default(),
+        comms: args.part.comms,
         programs: args.select.prog,
         redact: args.redact.redact,
     };
@@ -63,6 +59,10 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let progress = Arc::clone(source.progress());
     let summary = with_progress_of(&[(path, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
     print_problems(path, &summary);
+    if summary.samples == 0 && summary.filtered > 0 {
+        let missing = format!("bprec: {}: no sample matches the options: nothing is written", path.display());
+        return Ok(found(false, &missing));
+    }
     draft.persist(Older::Replaced)?;
     let left_out = match summary.filtered {
         0 => String::new(),

@@ -12,7 +12,7 @@ use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::values::{number, task_id};
-use crate::{Outcome, say};
+use crate::{Outcome, found, say};
 
 /// Print the records of a recording in time order, one sample per line.
 #[derive(clap::Args)]
@@ -149,7 +149,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         pids: args.pid,
         tids: args.tid,
         programs: args.select.prog,
-        ..args.part.into()
+        time: args.part.time.unwrap_or_default(),
+        cpus: args.part.cpu,
+        comms: args.part.comms,
+        ..ScriptOptions::default()
     };
     let summary = out.print(|out| {
         let progress = Arc::clone(source.progress());
@@ -175,12 +178,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             say(&format!("bprec: {count} {records} {what}{first}"));
         }
     }
-    if summary.samples + summary.others == 0 {
-        say(&format!(
-            "bprec: {}: no record to print: the recording has no samples, or none match the options",
-            path.display()
-        ));
-        return Ok(Outcome::NothingMatched);
-    }
-    Ok(Outcome::Done)
+    let missing = "no record to print: the recording has no samples, or none match the options";
+    Ok(found(summary.samples + summary.others > 0, &format!("bprec: {}: {missing}", path.display())))
 }

@@ -1,7 +1,7 @@
 //! `bprec stat`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use bprec_report::{FunctionFilter, StatAccumulator, StatFormat, StatWriter, Text
 use crate::args::{OUTPUT, RUNNING, SELECTION};
 use crate::draft::sync_directory;
 use crate::record::{BudgetArgs, COUNTERS, MeasureArgs, exit_code, notify};
-use crate::terminal::{UNBOUNDED, columns, paint};
+use crate::terminal::{UNBOUNDED, style};
 use crate::values::interval;
 use crate::{Outcome, say};
 
@@ -147,16 +147,12 @@ fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Wri
     Ok(match path {
         Some(path) if path != Path::new("-") => {
             let file = bprec_host::create_output(path).with_context(|| format!("open {}", path.display()))?;
-            let style = TextStyle { width: UNBOUNDED, paint: paint(&file) };
+            let style = TextStyle { width: UNBOUNDED, ..style(&file) };
             (Box::new(file), style)
         }
         None if has_command => (Box::new(io::stderr()), style(&io::stderr())),
         _ => (Box::new(io::stdout()), style(&io::stdout())),
     })
-}
-
-fn style(out: &impl IsTerminal) -> TextStyle {
-    TextStyle { width: columns(out), paint: paint(out) }
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use bprec_report::Paint;
+use bprec_report::{Paint, TextStyle};
 use clap::ColorChoice;
 
 use crate::say;
@@ -91,6 +91,11 @@ pub(crate) fn paint(out: &impl IsTerminal) -> Paint {
         ColorChoice::Auto => out.is_terminal() && !is_refused(),
     };
     if has_colors { Paint::Ansi } else { Paint::Plain }
+}
+
+/// Style of tables on an output: its width and colors.
+pub(crate) fn style(out: &impl IsTerminal) -> TextStyle {
+    TextStyle { paint: paint(out), ..columns(out).into() }
 }
 
 /// Returns true if the environment refuses colors: NO_COLOR is set and not empty (<https://no-color.org>), or TERM is `dumb`.

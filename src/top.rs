@@ -25,9 +25,9 @@ use crate::opening::RedactArgs;
 use crate::record::{BudgetArgs, COUNTERS, frequency};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;
-use crate::terminal::{columns, is_verbose};
+use crate::terminal::{is_verbose, style};
 use crate::values::{display_interval, kept_time, positive};
-use crate::view::{FormatArgs, style};
+use crate::view::FormatArgs;
 use crate::{Outcome, say};
 use live::Live;
 
@@ -113,13 +113,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // An interval has too few samples for a second thread to pay off.
     let query = Query { sort: args.sort, threads: Some(1), ..args.programs.into() };
     #[cfg(feature = "tui")]
-    let is_screen = !(args.batch
-        || args.format.given().is_some()
-        || args.once
-        || args.iterations.is_some()
-        || args.openmetrics.is_some());
-    #[cfg(feature = "tui")]
-    if is_screen && io::stdout().is_terminal() {
+    if io::stdout().is_terminal()
+        && !(args.batch
+            || args.format.given().is_some()
+            || args.once
+            || args.iterations.is_some()
+            || args.openmetrics.is_some())
+    {
         let terminal = Terminal::take("the screen of bprec top (use --batch without a terminal)")?;
         watch::watch(terminal, options, keep, query, args.redact.redact)?;
         return Ok(Outcome::Done);
@@ -136,7 +136,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // before the first sample of its program.
     let query = Query { all: query.all || !has_tables, ..query };
     let mut out = BufWriter::new(io::stdout());
-    let style = style(columns(&io::stdout()));
+    let style = style(&io::stdout());
     let iterations = if args.once { Some(1) } else { args.iterations };
     let (mut shown, mut has_matched) = (0, !asked);
     while iterations.is_none_or(|iterations| shown < iterations) {

@@ -7,7 +7,7 @@ use bprec_report::{Document, Header, TextStyle};
 
 use crate::args::OUTPUT;
 use crate::pager::{Output, PagerArgs};
-use crate::terminal::{is_ascii_only, paint};
+use crate::terminal::is_ascii_only;
 
 /// Forms of the output other than a text table.
 #[derive(clap::Args)]
@@ -34,35 +34,37 @@ impl FormatArgs {
     }
 }
 
-/// Form of the output of a recording, and its pager.
+/// Form of the output of a recording, its pager, and the threads that make it.
 #[derive(clap::Args)]
 pub(crate) struct FormArgs {
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 
     #[command(flatten)]
-    pager: PagerArgs,
+    pub(crate) pager: PagerArgs,
+
+    /// Number of reading threads; the output is the same with any number.
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) threads: Option<usize>,
 }
 
 impl FormArgs {
-    /// Opens standard output, with its pager. Must run before the sandbox, which forbids starting programs.
-    pub(crate) fn output(&self) -> Output {
-        self.pager.output()
-    }
-
-    /// Prints a document. A table is at most `width` columns wide if possible. On a terminal whose locale is not UTF-8, the table is ASCII.
-    pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
-        self.show_under(None, document, out, |out| self.write(document, width, out))
+    /// Prints a document. On a terminal whose locale is not UTF-8, the table is ASCII.
+    pub(crate) fn show(&self, document: &impl Document, style: TextStyle, out: Output) -> Result<()> {
+        self.show_under(None, document, out, |out| self.write(document, style, out))
     }
 
     /// Writes the tables of a document as text or Markdown.
     pub(crate) fn write(
         &self,
         document: &impl Document,
-        width: usize,
+        style: TextStyle,
         out: &mut dyn Write,
     ) -> bprec_report::Result<()> {
-        if self.format.markdown { document.write_markdown(out) } else { document.write_table(out, style(width)) }
+        match self.format.markdown {
+            true => document.write_markdown(out, style.all_notes),
+            false => document.write_table(out, style),
+        }
     }
 
     /// Prints a document; `table` writes the text or Markdown form. JSON includes `header`.
@@ -89,9 +91,4 @@ impl FormArgs {
         })?;
         Ok(())
     }
-}
-
-/// Style of a table on standard output, at most `width` columns wide if possible.
-pub(crate) fn style(width: usize) -> TextStyle {
-    TextStyle { width, paint: paint(&io::stdout()) }
 }

@@ -367,7 +367,11 @@ fn programs_of_others_are_named_with_their_event() {
     assert_eq!((&found["event"], &found["own"]), (&"cpu-clock".into(), &false.into()));
     let table = succeed(bprec().args(["report", "--notes", "-i"]).arg(&path));
     let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
-    let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})")));
+    let note = table.lines().find(|line| line.contains(&format!("BPF program count_perf_samples ({id})")));
     let note = note.unwrap_or_else(|| panic!("{table}"));
-    assert!(note.contains("is attached to perf event cpu-clock") && note.contains("are not affected"), "{note}");
+    assert!(
+        note.contains("samples perf event cpu-clock with BPF program")
+            && note.contains("this recording has these samples"),
+        "{note}"
+    );
 }

@@ -99,3 +99,55 @@ fn a_part_is_reported_as_the_part_of_the_whole() {
     assert!(found["events"][0]["samples"]["samples"].as_u64().unwrap() > 0);
     assert_eq!(found, expected);
 }
+
+/// Options that select no sample end with 1 in each command, and `rewrite` and `export` write no file. Both readings of `--time` are beyond the end
+/// of the recording.
+#[test]
+fn a_selection_without_samples_ends_with_one() {
+    let scratch = Scratch::new();
+    let (input, output) = (fixture("linux-7.2/ratio.data"), scratch.path("out.data"));
+    for selection in [["--time", "1000,2000"], ["--time", "@1,2"], ["--cpu", "99"], ["--comms", "nosuch"]] {
+        for command in [&["report"][..], &["script"], &["export", "--to", "folded", "-o"], &["rewrite", "-o"]] {
+            let mut run = bprec();
+            run.args(command).args(command.ends_with(&["-o"]).then_some(&output)).args(selection).arg("-i").arg(&input);
+            let done = run.output().unwrap();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!(done.status.code(), Some(1), "{command:?} {selection:?}: {said}");
+            assert!(said.starts_with("bprec: ") && said.contains(": no ") || said.contains("bprec: no "), "{said}");
+        }
+    }
+    assert_eq!(files(&scratch), [""; 0]);
+}
+
+/// `script` reads names of tasks in its own way: its lines of a task are those of the rewritten part, beside the states of the recorder (`bprec`), which
+/// always stay.
+#[test]
+fn samples_of_named_tasks_stay() {
+    let scratch = Scratch::new();
+    let (input, output) = (fixture("linux-7.2/everything.data"), scratch.path("out.data"));
+    let script = |path: &Path, selection: &[&str]| {
+        let lines = succeed(bprec().args(["script", "-F", "comm,tid,time,ip,sym"]).args(selection).arg("-i").arg(path));
+        String::from_utf8(lines.stdout).unwrap()
+    };
+    let selection = ["--comms", "bprec-load*"];
+    succeed(bprec().args(["rewrite", "-i"]).arg(&input).arg("-o").arg(&output).args(selection));
+    let expected = script(&input, &selection);
+    assert!(!expected.is_empty() && expected.len() < script(&input, &[]).len());
+    assert_eq!(script(&output, &selection), expected);
+    let others =
+        script(&output, &[]).lines().filter(|line| !expected.contains(line)).map(str::to_owned).collect::<Vec<_>>();
+    assert!(others.iter().all(|line| line.trim_start().starts_with("bprec ")), "{others:?}");
+}
+
+/// Formats that are written in order go to standard output by name, too.
+#[test]
+fn export_writes_to_standard_output_by_name() {
+    let export = |output: &[&str]| {
+        let mut run = bprec();
+        run.args(["export", "--to", "folded"]).args(output).arg("-i").arg(fixture("linux-7.2/ratio.data"));
+        succeed(&mut run).stdout
+    };
+    let folded = export(&[]);
+    assert!(!folded.is_empty());
+    assert_eq!(export(&["-o", "-"]), folded);
+}

@@ -146,8 +146,6 @@ pub struct File<'a> {
     endian: Endian,
     attrs: Vec<FileAttr>,
     data: Section,
-    /// Bytes of the data section by the header, which may be more than the file has.
-    announced_bytes: u64,
     unfinished: bool,
     is_featureless: bool,
     features: Vec<(u8, Section)>,
@@ -177,18 +175,7 @@ impl<'a> File<'a> {
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
         let unfinished = data.size == 0 || (is_featureless && data.end() != Some(end));
         let features = Vec::new();
-        let announced_bytes = data.size;
-        let mut file = File {
-            bytes,
-            endian,
-            attrs: events,
-            data,
-            announced_bytes,
-            unfinished,
-            is_featureless,
-            features,
-            problems,
-        };
+        let mut file = File { bytes, endian, attrs: events, data, unfinished, is_featureless, features, problems };
         if unfinished {
             file.data.size = end.saturating_sub(data.offset);
         } else {
@@ -236,7 +223,7 @@ impl<'a> File<'a> {
     /// Bytes of records that the header announces; 0 if the writer did not update it. A recorder announces records once they are in the file, so
     /// a file with fewer bytes lost its end later.
     pub fn announced_bytes(&self) -> u64 {
-        self.announced_bytes
+        FileHeader::read(self.bytes).map_or(0, |(_, header)| header.data.size)
     }
 
     /// Records of the data section.

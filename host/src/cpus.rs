@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use bprec_filter::parse_cpu_list;
 use rustix::io::Errno;
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
@@ -12,8 +13,6 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use crate::error::{Error, Result};
 
 const DIRECTORY: &str = "/sys/devices/system/cpu";
-/// Exclusive limit of CPU numbers, higher than any kernel supports.
-const CPUS_MAX: u32 = 1 << 16;
 /// Start of the kernel's message that a CPU went offline; the number of the CPU follows.
 const WENT_OFFLINE: &str = "offline@/devices/system/cpu/cpu";
 /// Multicast group of the kernel's own device messages.
@@ -95,41 +94,9 @@ fn list_in(name: &str) -> Result<Vec<u32>> {
     parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))
 }
 
-/// Parses a list of numbers in the format of the kernel and perf (`0-3,8`), ascending and without duplicates. An empty text gives an empty list;
-/// `None` if the text is malformed or a number exceeds 65,535. Lists of NUMA nodes have the same format.
-pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    let text = text.trim();
-    if text.is_empty() {
-        return Some(cpus);
-    }
-    for range in text.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if first > last || last >= CPUS_MAX {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_has_ranges_gaps_and_each_number_once() {
-        assert_eq!(parse_cpu_list("0-3"), Some(vec![0, 1, 2, 3]));
-        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
-        assert_eq!(parse_cpu_list("3, 0-1,1"), Some(vec![0, 1, 3]));
-        assert_eq!(parse_cpu_list("\n"), Some(vec![]));
-        for wrong in ["3-0", "a", "0-4294967295", "0,,1", "0,", "-1", "0-65536"] {
-            assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn messages_about_cpus_that_go_offline_are_told_from_others() {

@@ -23,7 +23,7 @@ mod process;
 pub mod sandbox;
 
 pub use cgroups::{Cgroup, CgroupError, Cgroups};
-pub use cpus::{OfflineCpus, online_cpus, parse_cpu_list, possible_cpus, present_cpus};
+pub use cpus::{OfflineCpus, online_cpus, possible_cpus, present_cpus};
 pub use errno::{Answer, ENOTSUPP, Errno};
 pub use error::{Error, Result};
 pub use ids::{boot_id, machine_id};

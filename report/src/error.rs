@@ -89,6 +89,14 @@ pub enum Error {
         /// Names of the recording's tasks, sorted.
         names: Vec<String>,
     },
+    /// The requested time has no sample of the recording.
+    #[error("no sample in the recording matches --time {asked}: {problem}")]
+    NoTime {
+        /// The requested range.
+        asked: String,
+        /// Position of the range, and the time of the samples.
+        problem: String,
+    },
     /// The output could not be written.
     #[error("write: {0}")]
     Write(#[from] std::io::Error),
@@ -127,9 +135,10 @@ impl Error {
         Error::NotRecording { path: path.to_owned(), problem }
     }
 
-    /// Returns true if a filter matches no program, owner or task of the recording. `bprec` then ends with exit code 1, as grep does, and not 2.
+    /// Returns true if a filter matches no program, owner, task or time of the recording. `bprec` then ends with exit code 1, as grep does, and not 2.
     pub fn is_no_match(&self) -> bool {
-        matches!(self, Error::NoProgram { .. } | Error::NoProgramOrOwner { .. } | Error::NoTask { .. })
+        use Error::{NoProgram, NoProgramOrOwner, NoTask, NoTime};
+        matches!(self, NoProgram { .. } | NoProgramOrOwner { .. } | NoTask { .. } | NoTime { .. })
     }
 
     /// Remedy, as a clause to print after the message; `None` if no remedy is known.

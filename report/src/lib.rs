@@ -37,7 +37,7 @@ mod session;
 mod stream;
 mod view;
 
-pub use bprec_filter::{FunctionFilter, MapFilter, ProgFilter};
+pub use bprec_filter::{CpuList, FunctionFilter, MapFilter, ProgFilter};
 pub use bprec_format as format;
 pub use error::{Error, Result};
 pub use export::{ExportFormat, Metrics};
@@ -53,8 +53,8 @@ pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
 pub use options::wall_clock::{WallRange, WallTime};
 pub use options::{
-    AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, Sort, Split, TREE_PERCENT_LIMIT, TableColumns,
-    TableStyle, TextStyle, TimeRange, Tone,
+    AnnotateOptions, By, Group, Options, Paint, Payer, Sort, Split, TREE_PERCENT_LIMIT, TableColumns, TableStyle,
+    TextStyle, TimeRange, Tone,
 };
 pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};

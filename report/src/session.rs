@@ -370,7 +370,7 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let written = if options.json {
         view::write_maps_json(&report, options.header.as_ref(), out)
     } else {
-        view::write_maps_text(&report, out, options.paint)
+        view::write_maps_text(&report, out, options.text)
     };
     recording.checked(written.map_err(Error::from))?;
     Ok(MapsSummary { written: report.ids.len(), recorded: report.recorded, programs: index.programs.list.len() })

@@ -112,7 +112,7 @@ fn outputs_of_a_bill_say_the_same() {
         let csv = text(|out| one.write_csv(out).unwrap());
         let json: Value = serde_json::from_str(&text(|out| one.write_json(out).unwrap())).unwrap();
         let table = text(|out| one.write_table(out, usize::MAX).unwrap());
-        let markdown = text(|out| one.write_markdown(out).unwrap());
+        let markdown = text(|out| one.write_markdown(out, false).unwrap());
         let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
         let head = rows.next().unwrap();
         let column = |name: &str| head.iter().position(|it| *it == name).unwrap();

@@ -214,7 +214,7 @@ fn markdown_page_and_screen_have_each_cell_of_the_table() {
         }
         let name = path.display();
         let text = printed(|out| report.write_table(out, usize::MAX).unwrap());
-        let markdown = markdown_tables(&printed(|out| report.write_markdown(out).unwrap()));
+        let markdown = markdown_tables(&printed(|out| report.write_markdown(out, false).unwrap()));
         let is_first = |line: &[String]| line[..2] == ["ID", "PROGRAM"] && !line.contains(&"EXACT RUNS".to_owned());
         let of_events: Vec<_> = markdown.iter().filter(|table| is_first(&table[0])).collect();
         assert_eq!(of_events.len(), shown.len(), "{name}");

@@ -123,7 +123,7 @@ fn outputs_of_a_prediction_say_the_same() {
         assert_eq!(one, three, "{}", path.display());
         let csv = text(|out| one.write_csv(out).unwrap());
         let json: Value = serde_json::from_str(&text(|out| one.write_json(out).unwrap())).unwrap();
-        let markdown = text(|out| one.write_markdown(out).unwrap());
+        let markdown = text(|out| one.write_markdown(out, false).unwrap());
         let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<&str>>());
         let head = rows.next().unwrap();
         let column = |name: &str| head.iter().position(|it| *it == name).unwrap();

@@ -147,7 +147,7 @@ fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<
             seconds(first),
             seconds(last)
         );
-        return Err(Error::option("--time", asked, problem));
+        return Err(Error::NoTime { asked, problem });
     }
     Ok(TimeRange::Absolute(from_ns, to_ns))
 }

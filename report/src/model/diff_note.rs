@@ -1,10 +1,35 @@
 //! Notes of a comparison: reasons why its sides are hard to compare.
 
+use super::Gravity;
 use super::known::{DiffSide, coded};
 use super::text::{counted, decimal};
 
 /// Least count of recordings per side: with fewer recordings, differences between the sides say little.
 pub(crate) const FEW_RECORDINGS: usize = 4;
+
+impl DiffNote {
+    /// Gravity of the note, which orders the notes below a table.
+    pub(crate) fn gravity(&self) -> Gravity {
+        match self {
+            DiffNote::SidesDiffer { .. }
+            | DiffNote::SideIsMixed { .. }
+            | DiffNote::Lost { .. }
+            | DiffNote::Throttled { .. }
+            | DiffNote::CutOff { .. }
+            | DiffNote::TooShort { .. } => Gravity::Wrong,
+            DiffNote::EventNotCompared { .. } | DiffNote::EventsLeftOut { .. } | DiffNote::RunsUnknown { .. } => {
+                Gravity::Missing
+            }
+            DiffNote::StatisticsInWindows { .. }
+            | DiffNote::TagsNotCompared
+            | DiffNote::PlacesNotCompared
+            | DiffNote::FewRecordings { .. } => Gravity::Inexact,
+            DiffNote::SampledAtOtherRate { .. } | DiffNote::HiddenPrograms { .. } | DiffNote::Marks { .. } => {
+                Gravity::Explained
+            }
+        }
+    }
+}
 
 /// Warning in the legend if a side has fewer than [`FEW_RECORDINGS`] recordings.
 const OTHER_LOAD: &str = "; other load on the machine can cause the same change: give several recordings per side";

@@ -82,8 +82,6 @@ coded! {
         /// Programs that are not counted exactly.
         NotCountedExactly { programs: Vec<String>, why: String } = "not_counted_exactly":
             "programs not counted exactly: {} ({why})", listed(programs);
-        /// A target that was never counted.
-        NeverCounted { name: String, id: u64, why: String } = "never_counted": "not counted: {name} (id {id}): {why}";
         /// Runs that were not measured.
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
             "runs that were not measured, because {cause}: {}",
@@ -153,9 +151,9 @@ coded! {
             /// Name of the event; empty when unknown.
             event: String,
         } = "foreign_event_carries_program":
-            "program {program}{} is attached to {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
-            this recording's samples are not affected",
-            if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
+            "{} samples {} with BPF program {program}: its own profile lacks the samples inside kprobe, tracepoint and perf_event programs; \
+            this recording has these samples",
+            if holders.is_empty() { "another process" } else { holders }, foreign_event(event);
         /// Gaps between the files of the recording: nothing was recorded in these times.
         Gaps { gaps: u64, length_ns: u64, longest: (i64, i64) } = "gaps":
             "! nothing was recorded in {} between the files, {:.1} s in all: no number includes these gaps (the longest: {})",
@@ -227,7 +225,6 @@ impl Note {
             | Note::EventsNotCounted { .. }
             | Note::NoLongerCounted { .. }
             | Note::NotCountedExactly { .. }
-            | Note::NeverCounted { .. }
             | Note::NotMeasured { .. }
             | Note::ProbesMissed { .. }
             | Note::NotCaptured { .. }

@@ -7,7 +7,7 @@ pub(crate) mod wall_clock;
 pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
-use bprec_filter::{FunctionFilter, ProgFilter};
+use bprec_filter::{CpuList, FunctionFilter, ProgFilter};
 use std::fmt;
 use std::str::FromStr;
 
@@ -314,47 +314,6 @@ fn sorted_elsewhere(key: &str) -> Option<String> {
     Some(format!("rows of this table are programs: {answer}"))
 }
 
-/// A list of CPUs (`0,2-5`), ascending and without duplicates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuList(Vec<u32>);
-
-/// Exclusive limit on CPU numbers. Kernels support fewer CPUs.
-const CPUS_MAX: u32 = 1 << 16;
-
-impl CpuList {
-    /// Returns true if the CPU is in the list.
-    pub fn contains(&self, cpu: u32) -> bool {
-        self.0.binary_search(&cpu).is_ok()
-    }
-}
-
-impl From<CpuList> for Vec<u32> {
-    fn from(list: CpuList) -> Vec<u32> {
-        list.0
-    }
-}
-
-impl FromStr for CpuList {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<CpuList> {
-        let bad = || Error::option("--cpu", text, "expected a list like 0,2-5");
-        let mut cpus = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let first: u32 = first.trim().parse().map_err(|_| bad())?;
-            let last: u32 = last.trim().parse().map_err(|_| bad())?;
-            if first > last || last >= CPUS_MAX {
-                return Err(bad());
-            }
-            cpus.extend(first..=last);
-        }
-        cpus.sort_unstable();
-        cpus.dedup();
-        Ok(CpuList(cpus))
-    }
-}
-
 /// A time range: `START,STOP` in seconds, where either may be empty; `@START,STOP` in seconds of the recording's clock; `A%-B%` of the duration;
 /// `A%/N` for the N-th slice of A per cent. Percent forms can be listed with commas.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -441,9 +400,6 @@ mod tests {
             "--by nothing: expected one of func comm pid cpu cgroup container helper owner name type hook"
         );
         assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
-        let cpus: CpuList = "0,2-4".parse().unwrap();
-        assert_eq!((0..6).filter(|cpu| cpus.contains(*cpu)).collect::<Vec<_>>(), [0, 2, 3, 4]);
-        assert!("4-2".parse::<CpuList>().is_err() && "x".parse::<CpuList>().is_err());
     }
 
     #[test]

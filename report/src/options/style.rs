@@ -7,12 +7,21 @@ pub struct TextStyle {
     pub width: usize,
     /// Colours of the text.
     pub paint: Paint,
+    /// True to show all notes below a table, false for the few most severe notes.
+    pub all_notes: bool,
 }
 
 /// Style of this width, without colours.
 impl From<usize> for TextStyle {
     fn from(width: usize) -> TextStyle {
-        TextStyle { width, paint: Paint::Plain }
+        TextStyle { width, paint: Paint::Plain, all_notes: false }
+    }
+}
+
+/// Style of unlimited width, without colours.
+impl Default for TextStyle {
+    fn default() -> TextStyle {
+        usize::MAX.into()
     }
 }
 
@@ -29,21 +38,12 @@ pub struct TableStyle {
     pub bars: bool,
     /// True to explain columns and marks below the table.
     pub legend: bool,
-    /// True to show all notes below the table, false for the few most severe notes.
-    pub all_notes: bool,
 }
 
 impl TableStyle {
     /// Style with all columns that fit, without a legend.
     pub fn new(text: impl Into<TextStyle>) -> TableStyle {
-        TableStyle {
-            text: text.into(),
-            columns: TableColumns::Fitting,
-            inclusive: true,
-            bars: false,
-            legend: false,
-            all_notes: false,
-        }
+        TableStyle { text: text.into(), columns: TableColumns::Fitting, inclusive: true, bars: false, legend: false }
     }
 }
 

@@ -288,18 +288,8 @@ impl<'o> Selection<'o> {
                 return Err(Error::option("--event", name, answer));
             }
         }
-        let comms = if options.comms.is_empty() {
-            Vec::new()
-        } else {
-            let patterns: Vec<Glob> = options.comms.iter().map(|pattern| Glob::new(pattern)).collect();
-            let asked = |number| patterns.iter().any(|pattern| pattern.matches(index.tasks.name(number)));
-            (0..index.tasks.len() as u32).map(asked).collect()
-        };
+        let comms = selected_comms(index, &options.comms, options.must_match)?;
         let needs_comm = !options.comms.is_empty();
-        if options.must_match && needs_comm && !comms.contains(&true) {
-            let names = sorted((0..index.tasks.len() as u32).map(|number| index.tasks.name(number)));
-            return Err(Error::NoTask { asked: options.comms.clone(), names });
-        }
         let asked = Asked::of(options, index)?;
         Ok(Selection { window, options, asked, events, comms, needs_comm })
     }
@@ -316,6 +306,21 @@ impl<'o> Selection<'o> {
     fn admits_task(&self, comm: Option<u32>) -> bool {
         self.comms.is_empty() || comm.is_some_and(|comm| self.comms[comm as usize])
     }
+}
+
+/// Returns true for each name of a task that one of the patterns matches, by the number of the name; empty without patterns. With `must_match`, fails
+/// if no name matches.
+pub(crate) fn selected_comms(index: &Index, comms: &[String], must_match: bool) -> Result<Vec<bool>> {
+    if comms.is_empty() {
+        return Ok(Vec::new());
+    }
+    let patterns: Vec<Glob> = comms.iter().map(|pattern| Glob::new(pattern)).collect();
+    let names = || (0..index.tasks.len() as u32).map(|number| index.tasks.name(number));
+    let selected: Vec<bool> = names().map(|name| patterns.iter().any(|pattern| pattern.matches(name))).collect();
+    if must_match && !selected.contains(&true) {
+        return Err(Error::NoTask { asked: comms.to_vec(), names: sorted(names()) });
+    }
+    Ok(selected)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Bills of the owners of BPF programs: the CPU time that each owner costs, and its parts.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, View, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{memory, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -43,9 +43,11 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
     let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
-    let shared = is_shared.then(|| SHARED.to_owned());
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
-    view.notes([LEGEND.to_owned()].into_iter().chain(shared).chain(late).chain(report.problems.iter().cloned()));
+    view.notes(
+        [LEGEND].into_iter().chain(is_shared.then_some(SHARED)),
+        late.into_iter().chain(problems(&report.problems)),
+    );
     view
 }
 

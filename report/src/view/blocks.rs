@@ -3,8 +3,11 @@
 use super::grid::{Column, Sheet};
 use super::line::TonedLine;
 use super::screen::Screen;
-use crate::model::text::{clean, wrap};
+use crate::model::text::{clean, counted, wrap};
+use crate::model::{Gravity, Note};
 use crate::options::Tone;
+use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 use std::io;
 
 /// Returns the part of a table by its index; `None` after the last part.
@@ -38,8 +41,8 @@ pub(super) enum Block<'v> {
     Parts(ColumnsFn<'v>, PartFn<'v>),
     /// A line with tones, cut to the width.
     Line(TonedLine),
-    /// Legend and notes in dim comments, below a gap.
-    Notes(Legend, Vec<String>),
+    /// Legend and notes in dim comments, below a gap. The notes are written the worst first, at most [`NOTES_SHOWN`] unless all are requested.
+    Notes(Legend, Vec<GradedNote>),
     /// Blocks of events, made one event at a time because there may be thousands.
     Series(Series<'v>),
 }
@@ -51,7 +54,7 @@ pub(super) struct Legend {
     pub(super) columns: Vec<Column>,
     /// Meanings of marks, each with the name of the column that has the mark. A meaning is left out if its column is not shown. `None` for a meaning
     /// that is always shown.
-    pub(super) marks: Vec<(Option<&'static str>, &'static str)>,
+    pub(super) marks: Vec<(Option<&'static str>, Cow<'static, str>)>,
 }
 
 impl Legend {
@@ -60,7 +63,7 @@ impl Legend {
         let helps = self.columns.iter().filter(|column| is_shown(column.name()) && !column.what().is_empty());
         let helps: Vec<String> = helps.map(|column| format!("{}: {}", column.name(), column.what())).collect();
         let marks = self.marks.iter().filter(|(column, _)| column.is_none_or(&is_shown));
-        let marks = marks.map(|(_, text)| (*text).to_owned());
+        let marks = marks.map(|(_, text)| text.to_string());
         (!helps.is_empty()).then(|| helps.join("; ")).into_iter().chain(marks).collect()
     }
 }
@@ -68,6 +71,33 @@ impl Legend {
 /// A dim note.
 pub(super) fn note(text: impl ToString) -> Block<'static> {
     Block::Note(text.to_string(), Some(Tone::Dim))
+}
+
+/// Text of a note with its gravity.
+pub(super) type GradedNote = (Gravity, String);
+
+/// Limit on the notes below a table; `--notes` removes the limit.
+const NOTES_SHOWN: usize = 5;
+
+/// Text and gravity of a note.
+pub(super) fn graded(note: &Note) -> GradedNote {
+    (note.gravity(), note.to_string())
+}
+
+/// Notes on the problems of a recording.
+pub(super) fn problems(problems: &[String]) -> impl Iterator<Item = GradedNote> + '_ {
+    problems.iter().map(|problem| (Gravity::Wrong, problem.clone()))
+}
+
+/// Distinct notes as text, the worst first. Without `all`: the first [`NOTES_SHOWN`] notes, then the count of the notes left out.
+fn worst_first(mut notes: Vec<GradedNote>, all: bool) -> Vec<String> {
+    notes.sort_by_key(|(gravity, _)| *gravity);
+    let mut known = FxHashSet::default();
+    notes.retain(|(_, text)| known.insert(text.clone()));
+    let more = if all { 0 } else { notes.len().saturating_sub(NOTES_SHOWN) };
+    notes.truncate(notes.len() - more);
+    let left_out = (more > 0).then(|| format!("{} (--notes shows all)", counted(more as u64, "more note")));
+    notes.into_iter().map(|(_, text)| text).chain(left_out).collect()
 }
 
 /// A view of a model: blocks in order.
@@ -79,9 +109,14 @@ impl<'v> View<'v> {
         self.0.push(block);
     }
 
-    /// Appends notes.
-    pub(super) fn notes(&mut self, notes: impl IntoIterator<Item = String>) {
-        self.push(Block::Notes(Legend::default(), notes.into_iter().collect()));
+    /// Appends a legend, which is always shown, and notes.
+    pub(super) fn notes(
+        &mut self,
+        legend: impl IntoIterator<Item = impl Into<Cow<'static, str>>>,
+        notes: impl IntoIterator<Item = GradedNote>,
+    ) {
+        let marks = legend.into_iter().map(|text| (None, text.into())).collect();
+        self.push(Block::Notes(Legend { columns: Vec::new(), marks }, notes.into_iter().collect()));
     }
 
     /// Appends the blocks of each item of `of`; `blocks` makes them when they are written.
@@ -100,7 +135,7 @@ impl<'v> View<'v> {
     }
 
     /// Writes the view as text, at most `width` columns wide if possible.
-    pub(super) fn write(self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+    pub(super) fn write(self, out: &mut Screen<'_>, width: usize, all_notes: bool) -> io::Result<()> {
         let mut shown = Vec::new();
         let write_note = |text: &str, tone, out: &mut Screen<'_>| {
             wrapped(text, width)
@@ -122,7 +157,8 @@ impl<'v> View<'v> {
                     out.line(&line)?;
                 }
                 Block::Notes(legend, notes) => {
-                    let notes = [legend.lines(|name| shown.iter().any(|it| it == name)), notes].concat();
+                    let legend = legend.lines(|name| shown.iter().any(|it| it == name));
+                    let notes = [legend, worst_first(notes, all_notes)].concat();
                     if !notes.is_empty() {
                         writeln!(out, "#")?;
                     }
@@ -135,7 +171,7 @@ impl<'v> View<'v> {
     }
 
     /// Writes GitHub-flavoured Markdown. Comments become list items; tables have the columns with content.
-    pub(super) fn write_markdown(self, out: &mut Screen<'_>) -> io::Result<()> {
+    pub(super) fn write_markdown(self, out: &mut Screen<'_>, all_notes: bool) -> io::Result<()> {
         for block in self.blocks() {
             match block {
                 Block::Fact(text) | Block::Note(text, _) => writeln!(out, "- {}", escaped(&text))?,
@@ -157,7 +193,7 @@ impl<'v> View<'v> {
                 }
                 Block::Line(line) => writeln!(out, "    {}", line.text)?,
                 Block::Notes(legend, notes) => {
-                    let notes = [legend.lines(|_| true), notes].concat();
+                    let notes = [legend.lines(|_| true), worst_first(notes, all_notes)].concat();
                     notes.iter().try_for_each(|note| writeln!(out, "- {}", escaped(note)))?;
                 }
                 Block::Series(_) => {}
@@ -208,7 +244,7 @@ pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
             Block::Fact(text) | Block::Title(text) => lines.push(clean(text.trim())),
             Block::Note(text, _) => lines.extend(wrapped(text, width).map(|(_, text)| clean(text.trim()))),
             Block::Notes(legend, notes) => {
-                let notes = [legend.lines(|_| true), notes.clone()].concat();
+                let notes = [legend.lines(|_| true), worst_first(notes.clone(), true)].concat();
                 lines.extend(notes.iter().flat_map(|note| wrapped(note, width)).map(|(_, text)| clean(text.trim())));
             }
             _ => {}
@@ -222,6 +258,16 @@ pub(super) fn comments(blocks: &[Block<'_>], width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_worst_notes_come_first_each_once_and_at_most_five() {
+        let mut notes: Vec<GradedNote> = (0..6).map(|it| (Gravity::Explained, format!("note {it}"))).collect();
+        notes.extend([Gravity::Missing, Gravity::Wrong, Gravity::Wrong].map(|it| (it, format!("{it:?}"))));
+        let few = worst_first(notes.clone(), false);
+        assert_eq!(few, ["Wrong", "Missing", "note 0", "note 1", "note 2", "3 more notes (--notes shows all)"]);
+        assert_eq!(worst_first(notes, true).len(), 8);
+        assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
+    }
+
     /// CommonMark: a backslash before punctuation removes its meaning. GitHub turns `@name` and `#1` into links.
     #[test]
     fn names_are_no_markup() {
@@ -230,7 +276,7 @@ mod tests {
         let sheet = Sheet { columns, rows: vec![vec![name.to_owned(), "≈1".to_owned()]], totals: Vec::new() };
         let mut out = Vec::new();
         let view = View(vec![Block::Fact("x_y".to_owned()), Block::Table(sheet)]);
-        view.write_markdown(&mut Screen::new(&mut out)).unwrap();
+        view.write_markdown(&mut Screen::new(&mut out), false).unwrap();
         let expected = "- x\\_y\n\n| A\\|B | N |\n| --- | ---: |\n\
                         | a\\|b\\*c\\*\\[x\\](y)\\<img\\>\\@someone \\#1 | ≈1 |\n\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

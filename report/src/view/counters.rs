@@ -1,6 +1,6 @@
 //! Counters over time, as tables and as CSV.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, View, graded, problems};
 use super::cells::{self, IMPOSSIBLE, PERCENTILE_NAMES, exact_columns, joined, measured, number, turns};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::Column;
@@ -31,9 +31,8 @@ pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
         let text = "fewer than two snapshots of counters in this recording, or in the selected part of it";
         view.push(Block::Fact(text.to_owned()));
     }
-    let legend = (!report.totals.is_empty()).then(|| LEGEND.to_owned());
-    let notes = legend.into_iter().chain(report.notes.iter().map(ToString::to_string));
-    view.notes(notes.chain(report.problems.iter().cloned()));
+    let legend = (!report.totals.is_empty()).then_some(LEGEND);
+    view.notes(legend, report.notes.iter().map(graded).chain(problems(&report.problems)));
     view
 }
 

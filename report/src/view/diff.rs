@@ -1,14 +1,14 @@
 //! Comparison of recordings, as tables and as CSV.
 
-use super::blocks::{Block, View, note};
+use super::blocks::{Block, View, note, problems};
 use super::cells::attachments;
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, decimal, fixed};
 use crate::model::{
-    Change, Diff, DiffMetric, DiffRecording, Judgment, Known, MetricDiff, MetricValue, PossibleRange, ProgramDiff,
-    Unit, Verdict,
+    Change, Diff, DiffMetric, DiffNote, DiffRecording, Judgment, Known, MetricDiff, MetricValue, PossibleRange,
+    ProgramDiff, Unit, Verdict,
 };
 use crate::options::Tone;
 use std::io;
@@ -29,7 +29,9 @@ pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
     view.0.extend((!diff.gate.is_empty()).then_some(Block::Gap));
     let judgments = diff.gate.iter();
     view.0.extend(judgments.map(|it| Block::Note(judged(it), Some(verdict_tone(&it.verdict)))));
-    view.notes(diff.problems.iter().cloned().chain(diff.notes.iter().map(ToString::to_string)));
+    let (legend, notes): (Vec<_>, Vec<_>) = diff.notes.iter().partition(|note| matches!(note, DiffNote::Marks { .. }));
+    let notes = notes.into_iter().map(|note| (note.gravity(), note.to_string()));
+    view.notes(legend.into_iter().map(ToString::to_string), problems(&diff.problems).chain(notes));
     view
 }
 

@@ -401,13 +401,13 @@ impl ScreenSource<'_> {
         }
         let blind = event.rows.iter().filter(|row| row.blind.is_some()).count() as u64;
         match (blind, report.missed.len() as u64) {
-            (0, 0) => push(false, "every program seen and captured".to_owned()),
+            (0, 0) => push(false, "samples can see every program".to_owned()),
             (blind, missed) => {
                 if blind > 0 {
                     push(true, format!("{} that samples cannot see", counted(blind, "program")));
                 }
                 if missed > 0 {
-                    push(true, format!("{} seen but not captured", counted(missed, "program")));
+                    push(true, format!("code and run counts of {} are missing", counted(missed, "program")));
                 }
             }
         }

@@ -3,31 +3,46 @@
 use super::c_types::definitions;
 use super::line::TonedLine;
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, grouped, seconds};
+use crate::model::text::{UNKNOWN, grouped, seconds, wrap};
 use crate::options::Tone;
 use crate::query::maps::{EntryValue, Map, MapsReport, StackTraceFrame};
 use bprec_format::bpf::names::map_flags;
 use std::io;
 
-pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+/// Output of lines that are wrapped to a width.
+pub(super) struct Lines<'o> {
+    pub(super) out: Screen<'o>,
+    pub(super) width: usize,
+}
+
+impl Lines<'_> {
+    /// Writes a text, indented by `begin` columns; further lines by four more.
+    fn line(&mut self, begin: usize, text: &str) -> io::Result<()> {
+        let hanging = begin + 4;
+        let lines = wrap(text, self.width, begin, hanging).join(&format!("\n{:hanging$}", ""));
+        writeln!(self.out, "{:begin$}{lines}", "")
+    }
+}
+
+pub(super) fn write(report: &MapsReport<'_>, out: &mut Lines<'_>) -> io::Result<()> {
     for (n, map) in report.maps().enumerate() {
         if n > 0 {
-            writeln!(out)?;
+            writeln!(out.out)?;
         }
-        out.line(&TonedLine::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
+        out.out.line(&TonedLine::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
         facts(&map, out)?;
         users(report, &map, out)?;
         types(&map, out)?;
         contents(report, &map, out)?;
     }
     for problem in &report.problems {
-        writeln!(out, "problem: {}", problem)?;
+        out.line(0, &format!("problem: {problem}"))?;
     }
     Ok(())
 }
 
-fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
-    let Some(about) = map.about else { return writeln!(out, "  the recording has only the map's id") };
+fn facts(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+    let Some(about) = map.about else { return out.line(2, "the recording has only the map's id") };
     let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
     let map_type = map.map_type().map(|it| it.to_string()).unwrap_or_default();
     let (key_bytes, value_bytes) = (grouped(about.key_bytes.into()), grouped(about.value_bytes.into()));
@@ -35,46 +50,46 @@ fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     let flags: Vec<String> = map_flags(about.flags).collect();
     let flags = if flags.is_empty() { String::new() } else { format!(", flags {}", flags.join(" ")) };
     let frozen = if about.frozen { ", frozen" } else { "" };
-    writeln!(
-        out,
-        "  {map_type}, key {key_bytes} bytes, value {value_bytes} bytes, at most {max_entries} entries, memory {memory} \
+    let text = format!(
+        "{map_type}, key {key_bytes} bytes, value {value_bytes} bytes, at most {max_entries} entries, memory {memory} \
          bytes{flags}{frozen}"
-    )
+    );
+    out.line(2, &text)
 }
 
 /// Limit on listed programs per map; JSON lists all programs.
 const USERS: usize = 100;
 
-fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
     let users = report.users(map);
     let more = users.len().saturating_sub(USERS);
     if users.len() == 0 {
-        return writeln!(out, "  used by no program of the recording");
+        return out.line(2, "used by no program of the recording");
     }
     let mut users: Vec<String> = users.take(USERS).map(|user| format!("{} {}", user.id, user.name)).collect();
     if more > 0 {
         users.push(format!("+{} more", grouped(more as u64)));
     }
-    writeln!(out, "  used by {}", users.join(", "))
+    out.line(2, &format!("used by {}", users.join(", ")))
 }
 
-fn types(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+fn types(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
     let Some(types) = &map.types else { return Ok(()) };
     for (what, id) in [("key  ", types.key), ("value", types.value)] {
         if id == 0 {
             continue;
         }
         for (n, definition) in definitions(types.btf, id).iter().enumerate() {
-            writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
+            writeln!(out.out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
         }
     }
     if types.annotated {
-        writeln!(out, "  types from a ____btf_map_ struct of the program")?;
+        out.line(2, "types from a ____btf_map_ struct of the program")?;
     }
     Ok(())
 }
 
-fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
     let when = seconds(report.since_start_ns(contents));
     let cut = contents.cut().map(|cut| format!("; {}", cut)).unwrap_or_default();
@@ -82,27 +97,27 @@ fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io:
         1 => "1 entry".to_owned(),
         entries => format!("{} entries", grouped(entries as u64)),
     };
-    writeln!(out, "  {entries} at {when} s{cut}")?;
+    out.line(2, &format!("{entries} at {when} s{cut}"))?;
     for entry in report.entries(map) {
         let key = entry.key.map(|key| format!("{}: ", key)).unwrap_or_default();
         match &entry.values[..] {
             [(None, EntryValue::Stack(frames))] => {
-                writeln!(out, "    {key}{} frames", frames.len())?;
-                frames.iter().try_for_each(|frame| writeln!(out, "      {}", self::frame(frame)))?;
+                out.line(4, &format!("{key}{} frames", frames.len()))?;
+                frames.iter().try_for_each(|frame| out.line(6, &self::frame(frame)))?;
             }
-            [(None, value)] => writeln!(out, "    {key}{}", shown(report, value))?,
+            [(None, value)] => out.line(4, &format!("{key}{}", shown(report, value)))?,
             values => {
-                writeln!(out, "    {}", key.trim_end())?;
+                out.line(4, key.trim_end())?;
                 for (cpu, value) in values {
                     let cpu = cpu.map_or_else(String::new, |cpu| format!("cpu {cpu}: "));
-                    writeln!(out, "      {cpu}{}", shown(report, value))?;
+                    out.line(6, &format!("{cpu}{}", shown(report, value)))?;
                 }
             }
         }
     }
     match contents.len().checked_sub(report.limit.unwrap_or(usize::MAX)) {
         None | Some(0) => Ok(()),
-        Some(more) => writeln!(out, "    ... {} more", grouped(more as u64)),
+        Some(more) => out.line(4, &format!("... {} more", grouped(more as u64))),
     }
 }
 

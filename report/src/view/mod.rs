@@ -49,7 +49,7 @@ use crate::model::{
     Advice, Annotation, Bill, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report,
     Trees, Without,
 };
-use crate::options::{Paint, TableStyle, TextStyle};
+use crate::options::{TableStyle, TextStyle};
 use crate::query::maps::MapsReport;
 use screen::Screen;
 use serde::Serialize;
@@ -63,11 +63,11 @@ pub trait Document: Serialize {
     /// Fails if the output cannot be written.
     fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()>;
 
-    /// Writes Markdown with all columns that have content.
+    /// Writes Markdown with all columns that have content, and with all notes or the most severe ones.
     ///
     /// # Errors
     /// Fails if the output cannot be written.
-    fn write_markdown(&self, out: &mut dyn Write) -> Result<()>;
+    fn write_markdown(&self, out: &mut dyn Write, all_notes: bool) -> Result<()>;
 
     /// Writes a JSON document; `docs/json.md` describes the members.
     ///
@@ -105,8 +105,8 @@ impl Report {
     /// # Errors
     /// Fails if the output cannot be written, or a requested column does not exist.
     pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle, over_time: Option<&OverTime>) -> Result<()> {
-        let TextStyle { width, paint } = style.text;
-        Ok(by_prog::view(self, style, over_time)?.write(&mut Screen::painted(out, paint), width)?)
+        let TextStyle { width, paint, all_notes } = style.text;
+        Ok(by_prog::view(self, style, over_time)?.write(&mut Screen::painted(out, paint), width, all_notes)?)
     }
 
     /// Writes the table as Markdown.
@@ -119,7 +119,7 @@ impl Report {
         style: &TableStyle,
         over_time: Option<&OverTime>,
     ) -> Result<()> {
-        Ok(by_prog::view(self, style, over_time)?.write_markdown(&mut Screen::new(out))?)
+        Ok(by_prog::view(self, style, over_time)?.write_markdown(&mut Screen::new(out), style.text.all_notes)?)
     }
 }
 
@@ -129,8 +129,8 @@ impl Interval {
     /// # Errors
     /// Fails if the output cannot be written.
     pub fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
-        let TextStyle { width, paint } = style.into();
-        Ok(interval::view(self, width).write(&mut Screen::painted(out, paint), width)?)
+        let TextStyle { width, paint, .. } = style.into();
+        Ok(interval::view(self, width).write(&mut Screen::painted(out, paint), width, true)?)
     }
 
     /// Writes Markdown with all columns that have content.
@@ -138,7 +138,7 @@ impl Interval {
     /// # Errors
     /// Fails if the output cannot be written.
     pub fn write_markdown(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(interval::view(self, UNBOUNDED).write_markdown(&mut Screen::new(out))?)
+        Ok(interval::view(self, UNBOUNDED).write_markdown(&mut Screen::new(out), true)?)
     }
 
     /// Writes the rows of the report as CSV. Each row begins with the start and end of the interval, ns. If `is_first`, the column names come first.
@@ -187,12 +187,12 @@ macro_rules! documents {
         $(#[$doc])*
         impl Document for $model {
             fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
-                let TextStyle { width, paint } = style.into();
-                Ok(($view)(self, width)?.write(&mut Screen::painted(out, paint), width)?)
+                let TextStyle { width, paint, all_notes } = style.into();
+                Ok(($view)(self, width)?.write(&mut Screen::painted(out, paint), width, all_notes)?)
             }
 
-            fn write_markdown(&self, out: &mut dyn Write) -> Result<()> {
-                Ok(($view)(self, UNBOUNDED)?.write_markdown(&mut Screen::new(out))?)
+            fn write_markdown(&self, out: &mut dyn Write, all_notes: bool) -> Result<()> {
+                Ok(($view)(self, UNBOUNDED)?.write_markdown(&mut Screen::new(out), all_notes)?)
             }
 
             fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -245,6 +245,6 @@ impl Page {
 }
 
 /// Writes BPF maps and their entries as text.
-pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write, paint: Paint) -> io::Result<()> {
-    maps::write(report, &mut Screen::painted(out, paint))
+pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+    maps::write(report, &mut maps::Lines { out: Screen::painted(out, style.paint), width: style.width })
 }

@@ -45,11 +45,11 @@ fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'sta
         cells.push(scale.line(row.heights.iter().copied(), row.lifetime));
     }
     let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
-    let notes = has_estimates.then(|| ESTIMATE.to_owned()).into_iter().collect();
+    let marks = has_estimates.then(|| (None, ESTIMATE.into())).into_iter().collect();
     [
         Block::Fact(format!("{} · {} per bar", event.name, scale.bar_length())),
         Block::Table(sheet),
-        Block::Notes(Legend::default(), notes),
+        Block::Notes(Legend { columns: Vec::new(), marks }, Vec::new()),
         Block::Gap,
     ]
 }

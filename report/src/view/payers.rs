@@ -1,6 +1,6 @@
 //! Payers (such as tasks or containers) of the cost of BPF, and the cost of each program to each payer.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, View, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -39,7 +39,7 @@ pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
-    view.notes([LEGEND.to_owned()].into_iter().chain(late).chain(report.problems.iter().cloned()));
+    view.notes([LEGEND], late.into_iter().chain(problems(&report.problems)));
     view
 }
 

@@ -1,6 +1,6 @@
 //! Trees of the code that makes up the cost of each program.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, View, problems};
 use super::by_prog::measured;
 use super::cells::{number, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -32,11 +32,10 @@ pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
     let trees = || report.events.iter().flat_map(|event| &event.trees);
-    let mut notes = vec![LEGEND.to_owned()];
-    notes.extend(trees().any(|tree| !tree.inside.is_empty()).then(|| LEGEND_INSIDE.to_owned()));
-    notes.extend(trees().any(|tree| !tree.tail_called_from.is_empty()).then(|| LEGEND_CHAIN.to_owned()));
-    notes.extend(report.problems.iter().cloned());
-    view.notes(notes);
+    let mut legend = vec![LEGEND];
+    legend.extend(trees().any(|tree| !tree.inside.is_empty()).then_some(LEGEND_INSIDE));
+    legend.extend(trees().any(|tree| !tree.tail_called_from.is_empty()).then_some(LEGEND_CHAIN));
+    view.notes(legend, problems(&report.problems));
     view
 }
 

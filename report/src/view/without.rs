@@ -1,6 +1,6 @@
 //! Predictions: CPU time of payers without some programs.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, View, graded, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -53,9 +53,9 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
         ),
     });
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
-    let idle = report.notes.iter().filter(|note| matches!(note, Note::IdleUnknown { .. })).map(ToString::to_string);
-    let notes = [LEGEND.to_owned()].into_iter().chain(shared).chain(late).chain(idle);
-    view.notes(notes.chain(report.problems.iter().cloned()));
+    let idle = report.notes.iter().filter(|note| matches!(note, Note::IdleUnknown { .. })).map(graded);
+    let legend = [LEGEND.to_owned()].into_iter().chain(shared);
+    view.notes(legend, late.into_iter().chain(idle).chain(problems(&report.problems)));
     view
 }
 

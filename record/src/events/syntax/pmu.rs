@@ -7,7 +7,8 @@ use bprec_format::EventAttr;
 
 use super::{Result, Term, names, terms, wrong};
 use crate::Error;
-use bprec_host::{Answer, parse_cpu_list};
+use bprec_filter::parse_cpu_list;
+use bprec_host::Answer;
 
 /// A PMU and its sysfs directory.
 #[derive(Debug)]

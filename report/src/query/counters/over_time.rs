@@ -390,10 +390,11 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             }
         }
     }
-    all.extend(report.refused.iter().map(|refused| Note::NeverCounted {
-        name: if refused.name.is_empty() { UNNAMED.to_owned() } else { refused.name.clone() },
-        id: refused.id,
-        why: refused.reason.clone(),
-    }));
+    let refused = report.refused.iter().map(|refused| {
+        let name = if refused.name.is_empty() { UNNAMED } else { &refused.name };
+        (refused.reason.clone(), format!("{name} ({})", refused.id))
+    });
+    let refused = notes::grouped_by(refused).into_iter();
+    all.extend(refused.map(|(why, programs)| Note::NotCountedExactly { programs, why }));
     all
 }

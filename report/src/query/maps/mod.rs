@@ -8,7 +8,7 @@ use crate::index::map_contents::Contents;
 use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::Header;
-use crate::options::Paint;
+use crate::options::TextStyle;
 use crate::{MapFilter, ProgFilter};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
@@ -34,8 +34,8 @@ pub struct MapsOptions {
     pub json: bool,
     /// Header of the recording to include in the JSON document.
     pub header: Option<Header>,
-    /// Colours of the text, if any.
-    pub paint: Paint,
+    /// Width and colours of the text.
+    pub text: TextStyle,
 }
 
 /// Program that uses maps.

@@ -38,6 +38,8 @@ pub struct RewriteOptions {
     pub time: TimeRange,
     /// Selected programs: samples stay if a program, or the code that runs it, is in the kernel call chain. Empty selects all.
     pub programs: Vec<ProgFilter>,
+    /// Selected names of tasks, as patterns with `*` and `?`. Empty selects all.
+    pub comms: Vec<String>,
     /// Redaction of the output, if any.
     pub redact: Option<Redact>,
 }

@@ -10,43 +10,61 @@ use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::pass::attribution::Attributor;
 use crate::pass::readings::{Counter, Readings};
+use crate::pass::selected_comms;
 use crate::{CpuList, Error, Input, Result, RewriteOptions, Source, TimeRange};
 
 /// Selection resolved for one recording.
 pub(in crate::stream) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
-    programs: Option<ChosenPrograms>,
+    chosen: Option<Chosen>,
 }
 
-/// Selected programs, with the index by which samples are attributed to programs.
-struct ChosenPrograms {
+/// Selected programs and tasks, with the index by which samples are attributed to them.
+struct Chosen {
     index: Index,
-    /// True for selected programs, by program number.
-    asked: Vec<bool>,
+    /// True for selected programs, by program number; empty if all are selected.
+    programs: Vec<bool>,
+    /// True for selected names of tasks, by number; empty if all are selected.
+    comms: Vec<bool>,
 }
 
 impl RecordSelection {
-    /// Resolves `options`; `None` if everything is selected. For percentages, plain seconds and programs, reads the whole recording first.
+    /// Resolves `options`; `None` if everything is selected. For percentages, plain seconds, programs and tasks, reads the whole recording first.
     pub(in crate::stream) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<RecordSelection>> {
-        if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
+        let needs_index = !options.programs.is_empty() || !options.comms.is_empty();
+        if options.cpus.is_none() && options.time == TimeRange::All && !needs_index {
             return Ok(None);
         }
         let window = crate::stream::window(source, &options.time)?;
-        let programs = if options.programs.is_empty() { None } else { Some(look(source.whole()?, options)?) };
-        Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), programs }))
+        let chosen = if needs_index { Some(look(source.whole()?, options)?) } else { None };
+        Ok(Some(RecordSelection { window, cpus: options.cpus.clone(), chosen }))
     }
 }
 
-fn look(input: &Input, options: &RewriteOptions) -> Result<ChosenPrograms> {
-    let index = OpenRecording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
+fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
+    let wanted = Wanted { tasks: !options.comms.is_empty(), ..Wanted::default() };
+    let index = OpenRecording::open_with_events(input).map(|recording| Index::build(&recording, wanted));
     let index = input.checked(index)?;
+    let comms = selected_comms(&index, &options.comms, true)?;
+    if options.programs.is_empty() {
+        return Ok(Chosen { index, programs: Vec::new(), comms });
+    }
     let known = index.programs.list.iter();
-    let asked: Vec<bool> = known.map(|known| options.programs.iter().any(|filter| known.matches(filter))).collect();
-    if !asked.contains(&true) {
+    let programs: Vec<bool> = known.map(|known| options.programs.iter().any(|filter| known.matches(filter))).collect();
+    if !programs.contains(&true) {
         return Err(Error::no_program(&options.programs, index.programs.list.iter().map(IndexedProgram::name)));
     }
-    Ok(ChosenPrograms { index, asked })
+    Ok(Chosen { index, programs, comms })
+}
+
+impl Chosen {
+    /// Returns true if the name of the sample's task is selected.
+    fn has_task_of(&self, sample: &Sample<'_>) -> bool {
+        let comm = |tid: u32| self.index.tasks.at(tid, sample.time_ns().unwrap_or(u64::MAX));
+        let is_selected = |comm: u32| self.comms[comm as usize];
+        self.comms.is_empty() || sample.pid_tid().and_then(|(_, tid)| comm(tid)).is_some_and(is_selected)
+    }
 }
 
 /// Filter that decides for each sample if the sample stays.
@@ -65,7 +83,8 @@ impl<'s> Sieve<'s> {
         metadata: &Metadata<'_>,
     ) -> Sieve<'s> {
         let kinds = EventKind::of_all(events, &metadata.event_names());
-        let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
+        let chosen = selection.chosen.as_ref().filter(|chosen| !chosen.programs.is_empty());
+        let attributor = chosen.map(|chosen| Attributor::new(&chosen.index));
         Sieve { selection, attributor, kinds }
     }
 
@@ -94,12 +113,13 @@ impl<'s> Sieve<'s> {
         let RecordSelection { window, cpus, .. } = self.selection;
         (window.whole || sample.time_ns().is_some_and(|time| window.contains(time)))
             && cpus.as_ref().is_none_or(|cpus| sample.cpu().is_some_and(|cpu| cpus.contains(cpu)))
+            && self.selection.chosen.as_ref().is_none_or(|chosen| chosen.has_task_of(sample))
             && self.is_in_program(record, sample, event)
     }
 
     /// Returns true if a selected program, or the code that runs it, is in the sample's kernel call chain, or if all programs are selected.
     fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
-        let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
+        let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.chosen) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = sample.ip().filter(|_| in_kernel);
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
@@ -107,7 +127,7 @@ impl<'s> Sieve<'s> {
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
         // Programs that share the hook count, too: to split the hook's cost, a report needs the samples of all of them.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
-        programs.any(|program| chosen.asked[*program as usize])
+        programs.any(|program| chosen.programs[*program as usize])
     }
 }
 

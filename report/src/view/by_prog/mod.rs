@@ -9,21 +9,20 @@ pub(super) use columns::{Rates, cost};
 pub(super) use opening::{late_ticks, measured};
 pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
-use super::blocks::{Block, Legend, View, note};
+use super::blocks::{Block, GradedNote, Legend, View, graded, note, problems};
 use super::cells;
 use super::columns::LineColumns;
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, decimal, grouped, listed, seconds};
 use crate::model::{
-    Columns, EventReport, Exact, Gravity, History, Line, MissedProgram, Note, OverTime, Program, Report, SourceRow,
+    Columns, EventReport, Exact, Gravity, History, Line, MissedProgram, OverTime, Program, Report, SourceRow,
 };
 use crate::options::{TableColumns, TableStyle};
 use crate::{Error, Result};
 use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
 use entries::{EntryPlacement, LedgerEntry, other_lines, program_lines};
 use opening::opening;
-use rustc_hash::FxHashSet;
 use spark::SparkColumn;
 use std::io;
 use std::rc::Rc;
@@ -72,11 +71,11 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
         if report.programs.is_empty() {
             view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
-            let legend = if style.legend { table.legend() } else { Legend::default() };
+            let mut legend = if style.legend { table.legend() } else { Legend::default() };
+            legend.marks.extend(table.spark.iter().map(|spark| (None, spark.note().into())));
             // With one event, the notes on the recording join the notes below the table. With several events, they follow the last table.
             let more = if report.events.len() == 1 { std::mem::take(&mut of_recording) } else { Vec::new() };
-            let said = table.said().into_iter().chain(more);
-            let notes = table.spark.iter().map(SparkColumn::note).chain(worst_first(said, style.all_notes)).collect();
+            let notes = table.notes().into_iter().chain(more).collect();
             let sources = table.sources();
             view.push(table.parts(style)?);
             view.0.extend(sources);
@@ -86,7 +85,7 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
-    view.notes(worst_first(of_recording, style.all_notes));
+    view.notes([""; 0], of_recording);
     Ok(view)
 }
 
@@ -109,14 +108,14 @@ pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history:
 pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
     let table = ProgTable::new(report, event, Rates::PerSecond, None);
     let sheet = table.sheet();
-    [Block::Table(sheet), Block::Notes(Legend::default(), worst_first(table.said(), true))]
+    [Block::Table(sheet), Block::Notes(Legend::default(), table.notes())]
 }
 
 /// Notes on an event, if given, and on the recording.
 pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
     let table = event.map(|event| ProgTable::new(report, event, Rates::Count, None));
-    let of_event = table.map(|table| Block::Notes(table.legend(), worst_first(table.said(), true)));
-    let of_recording = Block::Notes(Legend::default(), worst_first(closing(report), true));
+    let of_event = table.map(|table| Block::Notes(table.legend(), table.notes()));
+    let of_recording = Block::Notes(Legend::default(), closing(report));
     of_event.into_iter().chain([of_recording]).collect()
 }
 
@@ -230,14 +229,14 @@ impl<'r> ProgTable<'r> {
             (!groups.is_empty(), Some(STATISTICS), GROUP_RATES),
             (groups.iter().any(|group| group.programs_with_runs < group.programs.len()), None, PARTIAL_RUNS),
         ];
-        let marks = marks.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, column, text)| (column, text));
+        let marks = marks.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, column, text)| (column, text.into()));
         Legend { columns: self.fields().columns().to_vec(), marks: marks.collect() }
     }
 
     /// Notes on the event and on the source of its runs.
-    fn said(&self) -> Vec<(Gravity, String)> {
+    fn notes(&self) -> Vec<GradedNote> {
         let sources = self.source_of_runs().map(|text| (Gravity::Inexact, text));
-        sources.into_iter().chain(self.event.notes.iter().map(said)).collect()
+        sources.into_iter().chain(self.event.notes.iter().map(graded)).collect()
     }
 
     /// Note on the source of runs and times per run; `None` if no program of the table was counted exactly throughout.
@@ -294,40 +293,20 @@ fn missed(missed: &MissedProgram) -> String {
     format!("id {}{when} ({})", missed.id, missed.reason)
 }
 
-/// Limit on the notes below a table; `--notes` removes the limit.
-const NOTES_SHOWN: usize = 5;
-
-/// Distinct notes as text, the worst first. Without `all`: the first [`NOTES_SHOWN`] notes, then the count of the notes left out.
-fn worst_first(notes: impl IntoIterator<Item = (Gravity, String)>, all: bool) -> Vec<String> {
-    let mut notes: Vec<(Gravity, String)> = notes.into_iter().collect();
-    notes.sort_by_key(|(gravity, _)| *gravity);
-    let mut known = FxHashSet::default();
-    notes.retain(|(_, text)| known.insert(text.clone()));
-    let more = if all { 0 } else { notes.len().saturating_sub(NOTES_SHOWN) };
-    notes.truncate(notes.len() - more);
-    let left_out = (more > 0).then(|| format!("{} (--notes shows all)", counted(more as u64, "more note")));
-    notes.into_iter().map(|(_, text)| text).chain(left_out).collect()
-}
-
-/// Gravity and text of a note.
-fn said(note: &Note) -> (Gravity, String) {
-    (note.gravity(), note.to_string())
-}
-
 /// Notes on the recording as a whole.
-fn closing(report: &Report) -> Vec<(Gravity, String)> {
+fn closing(report: &Report) -> Vec<GradedNote> {
     let mut notes = Vec::new();
     if !report.missed.is_empty() {
-        let s = if report.missed.len() == 1 { " was" } else { "s were" };
         let first: Vec<String> = report.missed.iter().take(MISSED_NAMED).map(missed).collect();
         let more = match report.missed.len().saturating_sub(MISSED_NAMED) {
             0 => String::new(),
             more => format!("; and {more} more (--json has all)"),
         };
-        let text = format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; "));
+        let programs = counted(report.missed.len() as u64, "program");
+        let text = format!("the recording lacks code and run counts of {programs}: {}{more}", first.join("; "));
         notes.push((Gravity::Missing, text));
     }
-    notes.extend(report.notes.iter().map(said));
+    notes.extend(report.notes.iter().map(graded));
     if let Some(cost) = &report.recording.cost {
         let time = |ns: u64| seconds(i64::try_from(ns).unwrap_or(i64::MAX));
         let text = format!(
@@ -338,7 +317,7 @@ fn closing(report: &Report) -> Vec<(Gravity, String)> {
         );
         notes.push((Gravity::Explained, text));
     }
-    notes.extend(report.problems.iter().map(|problem| (Gravity::Wrong, problem.clone())));
+    notes.extend(problems(&report.problems));
     notes
 }
 
@@ -347,16 +326,6 @@ mod tests {
     use super::*;
     use crate::{Input, Options, by_prog};
     use std::path::Path;
-
-    #[test]
-    fn the_worst_notes_come_first_each_once_and_at_most_five() {
-        let mut notes: Vec<(Gravity, String)> = (0..6).map(|it| (Gravity::Explained, format!("note {it}"))).collect();
-        notes.extend([Gravity::Missing, Gravity::Wrong, Gravity::Wrong].map(|it| (it, format!("{it:?}"))));
-        let few = worst_first(notes.clone(), false);
-        assert_eq!(few, ["Wrong", "Missing", "note 0", "note 1", "note 2", "3 more notes (--notes shows all)"]);
-        assert_eq!(worst_first(notes, true).len(), 8);
-        assert_eq!(worst_first(Vec::new(), false), Vec::<String>::new());
-    }
 
     /// For the tables of all fixtures: a wider screen never makes a column of names narrower, and all lines fit the screen.
     #[test]

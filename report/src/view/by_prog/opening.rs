@@ -2,13 +2,13 @@
 
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{BpfSampler, EventReport, Known, LateTicks, Recording, Report};
-use crate::view::blocks::{Block, note};
+use crate::view::blocks::{Block, GradedNote, graded, note};
 use crate::view::cells::percent;
 use std::collections::BTreeSet;
 
 /// Notes on missing timer ticks of events, each note once.
-pub(in crate::view) fn late_ticks(events: impl Iterator<Item = Option<LateTicks>>) -> BTreeSet<String> {
-    events.flatten().map(|late| late.note().to_string()).collect()
+pub(in crate::view) fn late_ticks(events: impl Iterator<Item = Option<LateTicks>>) -> BTreeSet<GradedNote> {
+    events.flatten().map(|late| graded(&late.note())).collect()
 }
 
 /// Event, duration, selected time, CPUs and target of the recording, on one line.

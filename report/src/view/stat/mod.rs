@@ -67,10 +67,10 @@ impl StatWriter {
     ) -> Result<()> {
         self.write(snapshot, out)?;
         match &self.format {
-            StatFormat::Text(TextStyle { width, paint }) => {
+            StatFormat::Text(TextStyle { width, paint, .. }) => {
                 text::end(snapshot, self.per_cpu, command_time, &mut Screen::painted(out, *paint), *width)?;
             }
-            StatFormat::Markdown => text::notes(snapshot, self.per_cpu).write_markdown(&mut Screen::new(out))?,
+            StatFormat::Markdown => text::notes(snapshot, self.per_cpu).write_markdown(&mut Screen::new(out), true)?,
             StatFormat::Csv(_) | StatFormat::NamedCsv => {}
             StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
         }
@@ -80,7 +80,7 @@ impl StatWriter {
     fn write(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> io::Result<()> {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.format.clone() {
-            StatFormat::Text(TextStyle { width, paint }) => {
+            StatFormat::Text(TextStyle { width, paint, .. }) => {
                 self.text(snapshot, first, &mut Screen::painted(out, paint), width)
             }
             StatFormat::Markdown => self.markdown(snapshot, first, &mut Screen::new(out)),

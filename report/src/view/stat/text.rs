@@ -3,8 +3,10 @@
 use super::StatWriter;
 use super::lines::together;
 use crate::model::text::{UNKNOWN, fit, grouped};
-use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, PERCENTILES, StatSnapshot, Unit};
-use crate::view::blocks::{Block, View};
+use crate::model::{
+    CountedEvent, CounterRow, CounterSource, Counting, Exact, Gravity, Known, PERCENTILES, StatSnapshot, Unit,
+};
+use crate::view::blocks::{Block, GradedNote, View, graded};
 use crate::view::cells::{self, IMPOSSIBLE, measured, number, turns};
 use crate::view::counters::cpu_percent;
 use crate::view::grid::{Column, Grid, Sheet};
@@ -57,7 +59,7 @@ impl StatWriter {
             true => Block::Text("no program ran".to_owned()),
             false => Block::Table(Sheet { columns, rows, totals: Vec::new() }),
         });
-        view.write_markdown(out)
+        view.write_markdown(out, true)
     }
 
     /// Columns and rows of a snapshot.
@@ -221,12 +223,13 @@ fn rounded(value: f64) -> String {
 
 /// Notes below the counts.
 pub(super) fn notes(snapshot: &StatSnapshot, per_cpu: bool) -> View<'static> {
-    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
+    let mut notes: Vec<GradedNote> = snapshot.notes.iter().map(graded).collect();
     if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
-        notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
+        let text = "the kernel's run statistics cover all CPUs together: only exact counters are per CPU";
+        notes.push((Gravity::Explained, text.to_owned()));
     }
     let mut view = View::default();
-    view.notes(notes);
+    view.notes([""; 0], notes);
     view
 }
 
@@ -238,7 +241,7 @@ pub(super) fn end(
     out: &mut Screen<'_>,
     width: usize,
 ) -> io::Result<()> {
-    notes(snapshot, per_cpu).write(out, width)?;
+    notes(snapshot, per_cpu).write(out, width, true)?;
     let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let programs = snapshot
         .rows
