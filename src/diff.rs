@@ -105,7 +105,6 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
         programs: args.programs.select.prog,
         limit: args.programs.limit,
         all: args.programs.all,
-        ..DiffOptions::default()
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;

@@ -81,12 +81,10 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let (lost, announced) = (summary.missing_bytes, summary.announced_bytes);
     let there = match lost {
         0 => "is complete".to_owned(),
-        _ => {
-            let percent = lost as f64 * 100.0 / announced as f64;
-            format!(
-                "is a part: {lost} of {announced} bytes of records ({percent:.1} %), and all data after them, are missing"
-            )
-        }
+        _ => format!(
+            "is a part: {lost} of {announced} bytes of records ({:.1} %), and all data after them, are missing",
+            lost as f64 * 100.0 / announced as f64
+        ),
     };
     notice(&format!("bprec: {} {there}: {records} records, {samples} samples{before}", target.display()));
     Ok(Outcome::Done)

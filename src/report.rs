@@ -335,24 +335,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if is_narrowed && report.events.iter().all(|event| event.samples.samples == 0) {
         return Ok(found(false, NO_SUCH_SAMPLE));
     }
-    let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle {
         text: style,
         columns,
         inclusive: !args.no_children,
         bars: io::stdout().is_terminal() && style.width >= BARS_FROM,
-        legend,
+        legend: args.legend || io::stdout().is_terminal(),
     };
     args.form.show_under(header.as_ref(), &report, out, |out| match args.form.format.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),
     })?;
-    if !wanted && report.matched_programs() == 0 {
-        let path = input.path().display();
-        let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
-        return Ok(found(false, &missing));
-    }
-    Ok(Outcome::Done)
+    let path = input.path().display();
+    let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
+    Ok(found(wanted || report.matched_programs() > 0, &missing))
 }
 
 /// Form of a view, and its recording.
