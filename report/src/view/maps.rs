@@ -19,8 +19,9 @@ impl Lines<'_> {
     /// Writes a text, indented by `begin` columns; further lines by four more.
     fn line(&mut self, begin: usize, text: &str) -> io::Result<()> {
         let hanging = begin + 4;
-        let lines = wrap(text, self.width, begin, hanging).join(&format!("\n{:hanging$}", ""));
-        writeln!(self.out, "{:begin$}{lines}", "")
+        let indents = [begin].into_iter().chain(std::iter::repeat(hanging));
+        let mut lines = wrap(text, self.width, begin, hanging).into_iter().zip(indents);
+        lines.try_for_each(|(line, indent)| writeln!(self.out, "{:indent$}{line}", ""))
     }
 }
 
@@ -80,7 +81,7 @@ fn types(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
             continue;
         }
         for (n, definition) in definitions(types.btf, id).iter().enumerate() {
-            writeln!(out.out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
+            out.line(2, &format!("{}  {definition}", if n == 0 { what } else { "     " }))?;
         }
     }
     if types.annotated {
