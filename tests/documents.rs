@@ -50,6 +50,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("OUT", "out.data"),
     ("FORMAT", "folded"),
     ("NAME", "bprec-load"),
+    ("'prog:tcp_*", "'prog:account_*"),
     ("today.data", "perf.data"),
     ("pool.data", "perf.data"),
 ];
