@@ -114,7 +114,7 @@ fn values_are_those_that_the_program_wrote() {
 
     // The text output has the same values.
     let id = loaded.map_id("typed_hash").unwrap();
-    let output = succeed(bprec().args(["report", &format!("--maps={id}"), "-i"]).arg(&path));
+    let output = succeed(bprec().env("COLUMNS", "1000").args(["report", &format!("--maps={id}"), "-i"]).arg(&path));
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find(|line| line.starts_with("    { .number = 7, .colour = GREEN }: ")).expect(&text);
     for part in [
