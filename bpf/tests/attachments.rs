@@ -244,8 +244,9 @@ fn probes_name_what_they_are_placed_on() {
     };
     let expected = "link kprobe_multi bpf_fentry_test1, bpf_fentry_test2";
     is_found(test, "inventory_kprobe_multi", None, multi, expected);
-    let uprobe = |object: &Object| program(object, "inventory_uprobe").attach_uprobe(true, -1, path, 0x100);
-    is_found(test, "inventory_uprobe", None, uprobe, &format!("link uretprobe {path}+0x100"));
+    // The kernel refuses a probe on what is no instruction. In each 64-bit ELF file, the bytes at this offset are one: `add al, [rcx]`.
+    let uprobe = |object: &Object| program(object, "inventory_uprobe").attach_uprobe(true, -1, path, 0x4);
+    is_found(test, "inventory_uprobe", None, uprobe, &format!("link uretprobe {path}+0x4"));
     let netfilter = |object: &Object| {
         let hook = libbpf_rs::NetfilterOpts { protocol_family: 2, hooknum: 1, priority: -7, ..Default::default() };
         program(object, "inventory_netfilter").attach_netfilter_with_opts(hook)
