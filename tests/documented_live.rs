@@ -226,7 +226,9 @@ fn maps_are_printed_as_shown() {
     system_calls(3);
     // Other maps with this name may exist.
     let id = loaded.map_id("typed_hash").unwrap().to_string();
-    let ours = [("'typed_*'", id.clone()), ("--maps=typed_hash", format!("--maps={id}"))];
+    // The document has each value on one line.
+    let bprec = "env COLUMNS=1000 bprec".to_owned();
+    let ours = [("'typed_*'", id.clone()), ("--maps=typed_hash", format!("--maps={id}")), ("bprec", bprec)];
     let (desk, block) = (desk(), block("docs/maps.md", "# bprec record"));
     for (command, shown) in dialogue(&block) {
         let output = run_beside_load(&desk, command, &ours);

@@ -37,7 +37,11 @@ fn a_recording_knows_its_machine_and_its_boot() {
     let recording = &report(&path, &[])["recording"];
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().replace('-', "");
     assert_eq!(recording["boot_id"], boot.as_str());
-    let Ok(secret) = fs::read_to_string("/etc/machine-id") else {
+    // If the files of the machine cannot be looked at, `/etc` may be part of an image that many machines share.
+    let is_image = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
+    let is_hidden = fs::read_dir("/proc/1/root").is_err();
+    let own = fs::read_to_string("/etc/machine-id").ok().filter(|_| !is_image || !is_hidden);
+    let Some(secret) = own else {
         assert_eq!(recording.get("machine_id"), None);
         assert_eq!(ids(&path, &[]), [format!("# boot id : {boot}")]);
         return;
