@@ -448,8 +448,8 @@ const OPTIONS: [&str; 7] = [
 /// Output formats other than tables.
 const FORMS: [&str; 4] = ["--json", "--csv", "--markdown", "--explain-short"];
 
-/// Options that change no number: `--notes` shows notes beyond the fifth, `--strict` changes the exit code, `--event` and `--redact` have separate tests,
-/// and the other options choose how bprec reads and prints.
+/// Options that change no number: `--notes` shows notes beyond the fifth, `--strict` changes the exit code, `--event` and `--redact` have separate
+/// tests, and the other options choose how bprec reads and prints.
 const OTHERS: [&str; 11] = [
     "--notes",
     "--strict",

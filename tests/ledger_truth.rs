@@ -135,8 +135,8 @@ fn of_this_thread(path: &Path, twins: &Loaded) -> Result<[f64; 2], String> {
     Ok(of_twins)
 }
 
-/// Two programs with the same body on hooks of two kinds run for the same calls. Their own code has equally many samples, within three standard
-/// deviations of two Poisson counts.
+/// Two programs with the same body on hooks of two kinds run for the same calls. Their own code has equally many samples, within a
+/// quarter: the place of code in memory changes its speed. The work of a hook is several times as much.
 #[test]
 fn one_body_on_two_hooks_costs_the_same() {
     if !root("one_body_on_two_hooks_costs_the_same") {
@@ -145,8 +145,9 @@ fn one_body_on_two_hooks_costs_the_same() {
     alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let twins = twins(20).start().unwrap();
     measured(|| {
+        // Loaded for each measurement: the place of code in memory changes its speed.
+        let twins = twins(20).start().unwrap();
         let before = TWINS.map(|name| twins.ran(name).unwrap());
         let recording = record_by_time(&path);
         let end_ns = cpu_ns() + 1.5e9;
@@ -161,7 +162,7 @@ fn one_body_on_two_hooks_costs_the_same() {
         if raw + tracepoint < 1_000.0 {
             return Err(format!("only {raw} and {tracepoint} samples"));
         }
-        match (raw - tracepoint).abs() < 3.0 * (raw + tracepoint).sqrt() {
+        match (raw - tracepoint).abs() < 0.25 * raw.max(tracepoint) {
             true => Ok(()),
             false => Err(format!("{raw} and {tracepoint} samples in the same code")),
         }
