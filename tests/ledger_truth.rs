@@ -136,7 +136,7 @@ fn of_this_thread(path: &Path, twins: &Loaded) -> Result<[f64; 2], String> {
 }
 
 /// Two programs with the same body on hooks of two kinds run for the same calls. Their own code has equally many samples, within a
-/// quarter: the place of code in memory changes its speed. The work of a hook is several times as much.
+/// quarter: the place of code in memory changes its speed.
 #[test]
 fn one_body_on_two_hooks_costs_the_same() {
     if !root("one_body_on_two_hooks_costs_the_same") {
