@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
-        let kept = KeptDetails { samples: true, ..KeptDetails::default() };
+        let kept = KeptDetails { samples: true, addresses: true, ..KeptDetails::default() };
         self.recording.checked(page::profile(&self.recording, &self.index, options, kept))
     }
 

@@ -182,6 +182,53 @@ fn the_firefox_profiler_shows_the_programs() {
     assert!(shown["label"].as_str().unwrap().ends_with("μs"), "{shown}");
 }
 
+/// The profiler's annotation of a program's functions has the samples of each source line that `bprec annotate` has.
+#[test]
+fn the_firefox_profiler_annotates_source_lines() {
+    let Some(modules) = viewers("the_firefox_profiler_annotates_source_lines") else { return };
+    let recording = RECORDINGS[0];
+    let scratch = Scratch::new();
+    let path = scratch.path("profile.json.gz");
+    exported("firefox", recording, &path);
+    let profiler = FirefoxProfiler::load(&modules, &path);
+    let threads = profiler.json(&["thread", "list", "--limit", "0"]);
+    let json = succeed(bprec().args(["annotate", "*", "--json", "-i"]).arg(repository().join(recording)));
+    let annotated: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let mut compared = 0;
+    for program in annotated["programs"].as_array().unwrap() {
+        let label = format!("{} ({})", program["name"].as_str().unwrap(), program["id"]);
+        let mut expected = BTreeMap::<(String, u64), u64>::new();
+        let functions = program["functions"].as_array().unwrap().iter();
+        for line in functions.flat_map(|function| function["lines"].as_array().unwrap()) {
+            let (source, samples) = (&line["source"], line["self"]["samples"].as_u64().unwrap());
+            if let (Some(file), 1..) = (source["file"].as_str(), samples) {
+                *expected.entry((file.to_owned(), source["line"].as_u64().unwrap())).or_default() += samples;
+            }
+        }
+        let Some(thread) = threads["threads"].as_array().unwrap().iter().find(|it| it["name"] == label.as_str()) else {
+            assert!(expected.is_empty(), "{label}");
+            continue;
+        };
+        let handle = thread["threadHandle"].as_str().unwrap();
+        profiler.json(&["thread", "select", handle]);
+        let listed = profiler.json(&["thread", "functions", "--thread", handle, "--limit", "0"]);
+        // The profiler shows the lines of the function's file, with the samples of all functions in that file.
+        let entry = format!("bpf:{label}");
+        let mut functions = listed["functions"].as_array().unwrap().iter();
+        let entry = functions.find(|function| function["name"] == entry.as_str()).unwrap();
+        let shown = profiler.json(&["function", "annotate", entry["functionHandle"].as_str().unwrap()]);
+        let (file, lines) = (&shown["srcAnnotation"]["filename"], &shown["srcAnnotation"]["lines"]);
+        let lines = lines.as_array().unwrap().iter().map(|line| {
+            let at = (file.as_str().unwrap().to_owned(), line["lineNumber"].as_u64().unwrap());
+            (at, line["selfSamples"].as_u64().unwrap())
+        });
+        let seen: BTreeMap<(String, u64), u64> = lines.filter(|(_, samples)| *samples > 0).collect();
+        assert_eq!(seen, expected, "{label}");
+        compared += seen.len();
+    }
+    assert!(compared >= 6, "{compared} lines");
+}
+
 /// Contents of speedscope after it has imported a profile: weights by name, in a frame itself and in its callees; also the weights of programs with
 /// all of their functions.
 fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BTreeMap<String, u64>) {

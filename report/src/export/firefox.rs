@@ -1,6 +1,8 @@
 //! The Firefox Profiler's processed profile, gzipped: tasks with samples over time, and per program its load time, runs, time per run, and the
 //! samples in the program and its callees.
 
+mod lines;
+
 use crate::model::text::printable;
 use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, StackSample, TimeBound, Unit};
 use flate2::Compression;
@@ -26,7 +28,7 @@ const MAX_SUBCATEGORIES: usize = 1 << 15;
 
 pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut packed = GzEncoder::new(out, Compression::default());
-    serde_json::to_writer(&mut packed, &Writer::new(profile).document())?;
+    lines::write(&Writer::new(profile).document(), &mut packed)?;
     packed.finish()?;
     Ok(())
 }
@@ -184,7 +186,9 @@ impl<'p> Writer<'p> {
                     })
                 }
             };
-            let name = self.document.intern_string(&printable(&frame.label()));
+            let label = frame.label();
+            let name = lines::named(&printable(&label), frame.source.as_ref());
+            let name = self.document.intern_string(&name);
             Some(FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() })
         });
         frames.collect()
