@@ -2,7 +2,7 @@
 
 use super::{Claim, ScreenRow, ScreenSource};
 use crate::model::Slice;
-use crate::model::text::{clean, counted, fixed};
+use crate::model::text::{clean, fixed};
 use crate::view::cells::of_machine;
 
 impl ScreenSource<'_> {
@@ -58,19 +58,19 @@ impl ScreenSource<'_> {
         let found = self.advice.first()?;
         let (most, others) = found.finding.programs().split_first()?;
         let is_it = |at: usize| self.report.programs[at].label_with_id() == most.program;
-        let saves = match found.saves.machine_percent {
-            Some(percent) => format!("{} % of the machine", fixed(percent, 2)),
-            None => counted(found.saves.samples, "sample"),
-        };
-        let more = match others.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
+        // Copies have one name, so the second is named by its id.
+        let rest = match (others, most.program.rsplit_once(" (")) {
+            ([], _) => String::new(),
+            ([second], Some((name, _))) if second.program.starts_with(&format!("{name} (")) => {
+                format!(",{}", &second.program[name.len()..])
+            }
+            _ => format!(" and {} more", others.len()),
         };
         Some(Claim {
             label: "What to do",
             name: found.finding.remedy().to_owned(),
             program: rows.iter().position(|row| row.program.is_some_and(is_it)),
-            text: vec![format!("saves at most {saves}"), clean(&format!("{}{more}", most.program))],
+            text: vec![format!("saves at most {}", found.saves), clean(&format!("{}{rest}", most.program))],
         })
     }
 }

@@ -15,6 +15,12 @@ const dot = (program) => {
   return element;
 };
 
+// Name that keeps its end when there is no room: similar programs differ in their ids.
+const fit = (name) => {
+  const end = name.search(/.{0,4}( \([^()]*\))?$/);
+  return make("span", { class: "fit" }, make("span", {}, name.slice(0, end)), name.slice(end));
+};
+
 // A selected part of the time has whole intervals: all panels then add up the same samples.
 const intervals = Math.max(1, Math.ceil(first.elapsed_s / first.interval_s));
 // Base of shares in a part of the time: all its samples if shares are of samples, otherwise its length.
@@ -89,7 +95,7 @@ $("claims").append(
   make("div", {}, make("div", { class: "label" }, "BPF costs"), make("div", { class: "huge" }, first.percent, make("small", {}, " %")), make("p", {}, first.of)),
   ...first.claims.map(({ label, name, program, text }) => make("div", {},
     make("div", { class: "label" }, label),
-    make("div", { class: "name", title: name }, ...(program === null ? [] : [dot(program)]), make("span", {}, name)),
+    make("div", { class: "name", title: name }, ...(program === null ? [] : [dot(program)]), fit(name)),
     make("p", {}, ...text.flatMap((line, at) => [...(at > 0 ? [make("br")] : []), ...withBold(line)])),
   )),
 );
@@ -98,7 +104,7 @@ $("claims").append(
 (() => {
   const part = (name, percent, text, attributes = {}) => {
     const element = make("div", { class: "part", title: `${name} ${text}`, ...attributes });
-    if (percent > 2.5) element.append(make("span", {}, name), " ", make("span", {}, text));
+    if (percent > 2.5) element.append(fit(name), " ", make("span", {}, text));
     element.style.width = `${percent}%`;
     return element;
   };
@@ -248,7 +254,7 @@ const bar = (parts, most) => {
 };
 const head = (cells) => make("thead", {}, make("tr", {}, ...cells.map(([name, kind]) => make("th", { scope: "col", class: kind }, name))));
 const nameCell = (mark, name, about) => {
-  const button = make("button", { type: "button", title: name }, name);
+  const button = make("button", { type: "button", title: name }, fit(name));
   return make("td", { class: "who", title: about }, make("div", {}, ...mark, button), make("small", {}, about));
 };
 function drawRows() {
