@@ -2,7 +2,7 @@
 
 use byteorder::{BigEndian, ByteOrder, LittleEndian};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Secrets};
 
 /// The byte order of the machine that wrote the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,12 +94,23 @@ pub struct Reader<'a> {
     at: usize,
     base: u64,
     endian: Endian,
+    misc: u16,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `bytes`, which start at offset `base` of the input.
     pub fn new(bytes: &'a [u8], base: u64, endian: Endian) -> Reader<'a> {
-        Reader { bytes, at: 0, base, endian }
+        Reader { bytes, at: 0, base, endian, misc: 0 }
+    }
+
+    /// Reader of a payload whose layout depends on `misc`, a field of the record's header.
+    pub(crate) fn with_misc(self, misc: u16) -> Reader<'a> {
+        Reader { misc, ..self }
+    }
+
+    /// Field `misc` of the record's header; 0 outside of records.
+    pub(crate) fn misc(&self) -> u16 {
+        self.misc
     }
 
     /// Byte order of the reads.
@@ -184,12 +195,27 @@ impl<'a> Reader<'a> {
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
     endian: Endian,
+    secrets: Option<&'a mut dyn Secrets>,
 }
 
 impl<'a> Writer<'a> {
     /// Appends to `out`.
     pub fn new(out: &'a mut Vec<u8>, endian: Endian) -> Writer<'a> {
-        Writer { out, endian }
+        Writer { out, endian, secrets: None }
+    }
+
+    /// Appends to the same buffer, with `secrets` in place of the secrets that layouts mark.
+    pub fn redacting<'s>(&'s mut self, secrets: &'s mut dyn Secrets) -> Writer<'s> {
+        Writer { out: self.out, endian: self.endian, secrets: Some(secrets) }
+    }
+
+    /// Returns what to write in place of a secret value: the replacement if this writer redacts, else the value.
+    #[inline]
+    pub(crate) fn replaced<T>(&mut self, value: T, replace: impl FnOnce(&mut dyn Secrets, T) -> T) -> T {
+        match &mut self.secrets {
+            Some(secrets) => replace(&mut **secrets, value),
+            None => value,
+        }
     }
 
     /// Byte order of the writes.

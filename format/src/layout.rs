@@ -4,8 +4,11 @@
 mod text;
 
 pub use text::Secret;
-pub(crate) use text::{CountedText, Fixed, LastText, PaddedText, Public, TEXT_ALIGN_BYTES, meaning};
+pub(crate) use text::{
+    CommandWords, CountedText, Fixed, LastText, Meaning, PaddedText, Public, TEXT_ALIGN_BYTES, meaning, until_nul,
+};
 
+use crate::records::Mmap2File;
 use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
@@ -25,23 +28,22 @@ pub(crate) trait Codec<'a, T> {
     fn get_partial(r: &mut Reader<'a>, what: &'static str, _problem: &mut Option<Error>) -> Result<T> {
         Self::get(r, what)
     }
-
-    /// Passes each secret in the value to `secrets`.
-    fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
 }
 
-/// Replaces secrets in place.
-pub trait Secrets {
-    /// Replaces a text.
-    fn text(&mut self, secret: Secret, text: &mut Vec<u8>);
-    /// Replaces an address of the kernel.
-    fn address(&mut self, address: &mut u64);
-    /// Replaces the tag of a program.
-    fn tag(&mut self, tag: &mut [u8; 8]);
-    /// Replaces the identity of a mapped file.
-    fn file(&mut self, file: &mut crate::records::Mmap2File);
-    /// Replaces the id of a BTF type or of a BTF object.
-    fn btf_id(&mut self, id: &mut u32);
+/// Gives the replacements of secrets. A [`Writer`] asks for them field by field, so that no field of a layout can be forgotten.
+pub trait Secrets: std::fmt::Debug {
+    /// Replacement of a text.
+    fn text(&mut self, secret: Secret, text: &[u8]) -> Vec<u8>;
+    /// Replacement of an address.
+    fn address(&mut self, address: u64) -> u64;
+    /// Replacement of the tag of a program.
+    fn tag(&mut self, tag: [u8; 8]) -> [u8; 8];
+    /// Replacement of the identity of a mapped file.
+    fn file(&mut self, file: Mmap2File) -> Mmap2File;
+    /// Replacement of the inode number of a namespace.
+    fn namespace(&mut self, inode: u64) -> u64;
+    /// Replacement of the id of a BTF type or of a BTF object.
+    fn btf_id(&mut self, id: u32) -> u32;
 }
 
 /// Layout of numbers, arrays of bytes, and structs that [`layout!`] declares.
@@ -50,8 +52,14 @@ pub(crate) struct Plain;
 /// A `u32` in eight bytes.
 pub(crate) struct Wide;
 
-/// An address of the kernel.
+/// An address.
 pub(crate) struct Address;
+
+/// Tag of a program.
+pub(crate) struct Tag;
+
+/// Inode number of a namespace.
+pub(crate) struct NamespaceInode;
 
 /// The id of a BTF type or of a BTF object.
 pub(crate) struct BtfId;
@@ -64,17 +72,15 @@ macro_rules! numbers {
 
             #[inline]
             fn put(value: &$ty, w: &mut Writer<'_>) {
-                w.$wire(*value as $wire);
+                let value = *value;
+                $(let value = w.replaced(value, |secrets, value| secrets.$secret(value));)?
+                w.$wire(value as $wire);
             }
 
             #[inline]
             fn get(r: &mut Reader<'a>, what: &'static str) -> Result<$ty> {
                 Ok(r.$wire(what)? as $ty)
             }
-
-            $(fn secrets(value: &mut $ty, secrets: &mut dyn Secrets) {
-                secrets.$secret(value);
-            })?
         })*
     };
 }
@@ -88,7 +94,21 @@ numbers! {
     Plain i64: u64;
     Wide u32: u64;
     Address u64: u64, address;
+    NamespaceInode u64: u64, namespace;
     BtfId u32: u32, btf_id;
+}
+
+/// A bit in the field `misc` of the record's header, which the writer of the record sets.
+pub(crate) struct HeaderBit<const BIT: u16>;
+
+impl<'a, const BIT: u16> Codec<'a, bool> for HeaderBit<BIT> {
+    const MIN_BYTES: usize = 0;
+
+    fn put(_value: &bool, _w: &mut Writer<'_>) {}
+
+    fn get(r: &mut Reader<'a>, _what: &'static str) -> Result<bool> {
+        Ok(r.misc() & BIT != 0)
+    }
 }
 
 impl<'a> Codec<'a, bool> for Plain {
@@ -131,12 +151,6 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Option<T>> for Optional<C> {
     #[inline]
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
         if r.u8(what)? == 0 { Ok(None) } else { C::get(r, what).map(Some) }
-    }
-
-    fn secrets(value: &mut Option<T>, secrets: &mut dyn Secrets) {
-        if let Some(value) = value {
-            C::secrets(value, secrets);
-        }
     }
 }
 
@@ -217,12 +231,6 @@ where
         }
         Ok(items)
     }
-
-    fn secrets(value: &mut Vec<T>, secrets: &mut dyn Secrets) {
-        for item in value {
-            C::secrets(item, secrets);
-        }
-    }
 }
 
 /// Two values, one after the other.
@@ -238,11 +246,6 @@ impl<'a, T, U, A: Codec<'a, T>, B: Codec<'a, U>> Codec<'a, (T, U)> for Pair<A, B
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<(T, U)> {
         Ok((A::get(r, what)?, B::get(r, what)?))
-    }
-
-    fn secrets((first, second): &mut (T, U), secrets: &mut dyn Secrets) {
-        A::secrets(first, secrets);
-        B::secrets(second, secrets);
     }
 }
 
@@ -264,10 +267,6 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, T> for Framed<C> {
         let len = r.u32(what)?;
         let offset = r.offset();
         C::get(&mut Reader::new(r.take(len as usize, what)?, offset, r.endian()), what)
-    }
-
-    fn secrets(value: &mut T, secrets: &mut dyn Secrets) {
-        C::secrets(value, secrets);
     }
 }
 
@@ -373,6 +372,19 @@ where
     }
 }
 
+impl<'a> Codec<'a, [u8; 8]> for Tag {
+    const MIN_BYTES: usize = 8;
+
+    fn put(value: &[u8; 8], w: &mut Writer<'_>) {
+        let tag = w.replaced(*value, |secrets, tag| secrets.tag(tag));
+        w.bytes(&tag);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<[u8; 8]> {
+        r.array(what)
+    }
+}
+
 /// `present u8` and the tag of a program, all zeros if it is not present.
 pub(crate) struct OptionalTag;
 
@@ -380,19 +392,17 @@ impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
     const MIN_BYTES: usize = 9;
 
     fn put(value: &Option<[u8; 8]>, w: &mut Writer<'_>) {
-        w.u8(value.is_some().into()).bytes(&value.unwrap_or_default());
+        w.u8(value.is_some().into());
+        match value {
+            Some(tag) => Tag::put(tag, w),
+            None => drop(w.zeros(8)),
+        }
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<[u8; 8]>> {
         let is_present = r.u8(what)? != 0;
         let tag = r.array(what)?;
         Ok(is_present.then_some(tag))
-    }
-
-    fn secrets(value: &mut Option<[u8; 8]>, secrets: &mut dyn Secrets) {
-        if let Some(tag) = value {
-            secrets.tag(tag);
-        }
     }
 }
 
@@ -486,11 +496,6 @@ macro_rules! layout {
                         <$late_codec as $crate::layout::Codec<$life, $late_ty>>::get_partial(r, $late_label, problem)?
                     },)*)?
                 })
-            }
-
-            fn secrets(value: &mut $type, secrets: &mut dyn $crate::layout::Secrets) {
-                $(<$codec as $crate::layout::Codec<$life, $ty>>::secrets(&mut value.$field, secrets);)*
-                $($(<$late_codec as $crate::layout::Codec<$life, $late_ty>>::secrets(&mut value.$late, secrets);)*)?
             }
         }
     };

@@ -7,10 +7,11 @@
 mod encode;
 mod values;
 
+pub(crate) use values::Chain;
 use values::{BRANCH_HW_INDEX, raw_bytes, user_stack};
 pub use values::{Branch, Branches, Callchain, ReadValue, ReadValues, Regs, Words};
 
-use crate::layout::{Codec, Plain};
+use crate::layout::Codec;
 use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, SampleType};
 
 /// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
@@ -257,7 +258,7 @@ impl<'a> Sample<'a> {
         if self.layout.sample_type.contains(SampleType::READ) {
             ReadValues::parse(&mut reader, self.layout.read_format)?;
         }
-        Plain::get(&mut reader, "callchain")
+        Chain::get(&mut reader, "callchain")
     }
 
     /// Offsets of the counter values in the body, in the order of [`ReadValues::iter`]; empty if the event reads no counters.
@@ -290,7 +291,7 @@ impl<'a> Sample<'a> {
             ReadValues::parse(&mut reader, self.layout.read_format)?;
         }
         if sample_type.contains(SampleType::CALLCHAIN) {
-            <Plain as Codec<'_, Callchain<'_>>>::get(&mut reader, "callchain")?;
+            Chain::get(&mut reader, "callchain")?;
         }
         raw_bytes(&mut reader).map(Some)
     }
@@ -333,7 +334,7 @@ impl<'a> Sample<'a> {
             fields.read = Some(ReadValues::parse(r, layout.read_format)?);
         }
         if has(SampleType::CALLCHAIN) {
-            fields.callchain = Some(Plain::get(r, "callchain")?);
+            fields.callchain = Some(Chain::get(r, "callchain")?);
         }
         if layout.has_more {
             self.decode_more(r, &mut fields)?;

@@ -223,7 +223,7 @@ fn records_of_tools_lie_as_the_header_says() {
     );
     expect(UserPayload::TracingData { size_bytes: 4, inside: &[] }, &[4, 0, 0, 0, 0, 0, 0, 0]);
 
-    let metadata = BpfMetadata { prog_name: b"bpf_prog_x".to_vec(), entries: vec![(b"k".to_vec(), b"v".to_vec())] };
+    let metadata = BpfMetadata { prog_name: b"bpf_prog_x", entries: vec![(b"k", b"v")] };
     let mut body = vec![0; 512 + 8 + 64 + 256];
     body[..10].copy_from_slice(b"bpf_prog_x");
     body[512] = 1;

@@ -64,18 +64,4 @@ impl<'a, T: Element> Elements<'a, T> {
         let endian = self.endian;
         self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
     }
-
-    /// First index in `from..to` at which `before` is false, or the end of the range. Elements for which `before` is true must come first.
-    pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
-        let (mut low, mut high) = (from, to.min(self.len()));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.get(middle).is_some_and(&before) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    }
 }

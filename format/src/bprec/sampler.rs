@@ -24,7 +24,9 @@
 //! RAW field is padded. `bpf/src/programs/sampler.bpf.c` writes the payloads.
 
 use crate::attr::bit_set;
-use crate::layout::{Codec, Pair, Plain, layout};
+use crate::layout::meaning::Comm;
+use crate::layout::{Address, Codec, Fixed, Pair, Plain, layout};
+use crate::sample::Chain;
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 
 /// Name of the event with samples that carry these payloads.
@@ -35,7 +37,6 @@ pub const FRAMES_MAX: u32 = 127;
 
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
-const COMM_BYTES: usize = 16;
 
 layout! {
     /// Bits of the parts that a payload has.
@@ -90,23 +91,6 @@ impl<'a> Codec<'a, Registers<'a>> for Plain {
     }
 }
 
-/// Name of a task in 16 bytes, NULs at the end. A longer name is cut.
-struct CommField;
-
-impl<'a> Codec<'a, &'a [u8]> for CommField {
-    const MIN_BYTES: usize = COMM_BYTES;
-
-    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
-        let comm = &value[..value.len().min(COMM_BYTES)];
-        w.bytes(comm).zeros(COMM_BYTES - comm.len());
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
-        let comm = r.take(COMM_BYTES, what)?;
-        Ok(comm.split(|byte| *byte == 0).next().unwrap_or_default())
-    }
-}
-
 /// Declares the parts in the order of their bytes: name and bit, name in options and messages, field, type and layout.
 macro_rules! parts {
     ($life:lifetime: $($(#[$doc:meta])* $part:ident = $bit:literal, $text:literal, $field:ident: $ty:ty as $codec:ty;)*) => {
@@ -156,23 +140,23 @@ macro_rules! parts {
 parts! {
     'a:
     /// Instruction pointer.
-    IP = 0, "ip", ip: u64 as Plain;
+    IP = 0, "ip", ip: u64 as Address;
     /// Count of events that the sample stands for; ns for clocks.
     PERIOD = 1, "period", period: u64 as Plain;
     /// Data address; 0 with events that have none.
-    ADDR = 2, "addr", addr: u64 as Plain;
+    ADDR = 2, "addr", addr: u64 as Address;
     /// Process id and thread id.
     TASK = 3, "task", pid_tid: (u32, u32) as Pair<Plain, Plain>;
     /// Id of the task's cgroup (cgroup v2).
     CGROUP = 4, "cgroup", cgroup: u64 as Plain;
     /// Name of the thread, without the NULs at its end.
-    COMM = 5, "comm", comm: &'a [u8] as CommField;
+    COMM = 5, "comm", comm: &'a [u8] as Fixed<Comm, 16>;
     /// The event's counter.
     VALUE = 6, "value", value: CounterValue as Plain;
     /// Requested registers.
     REGISTERS = 7, "regs", registers: Registers<'a> as Plain;
     /// Kernel frames, user frames, or both, each after its marker; frames innermost first.
-    STACK = 8, "stack", callchain: Callchain<'a> as Plain;
+    STACK = 8, "stack", callchain: Callchain<'a> as Chain;
 }
 
 impl<'a> SamplerPayload<'a> {
@@ -202,13 +186,17 @@ impl<'a> SamplerPayload<'a> {
         Ok(payload)
     }
 
-    /// Appends the payload. A comm is cut to 16 bytes.
+    /// Appends the payload. A comm is cut to 15 bytes.
     pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
-        let start = out.len();
+        self.put(&mut Writer::new(out, endian));
+    }
+
+    /// Appends the payload, redacted if the writer redacts. Registers must be removed before: they may hold anything.
+    pub fn put(&self, w: &mut Writer<'_>) {
+        let start = w.position();
         let parts = self.parts();
-        let mut w = Writer::new(out, endian);
         w.u16(VERSION).u16(parts.0).u16(self.missing.0).u16(0).u32(0).u32(0);
-        self.put_parts(parts, &mut w);
+        self.put_parts(parts, w);
         let length = (w.position() - start) as u32;
         w.patch_u32(start + 8, length);
     }

@@ -39,7 +39,7 @@ pub use tail_calls::{ProgArray, TailCall};
 
 use crate::layout::meaning::{self, Boot, Cgroup, Comm, Event, Machine, Message, Path, Target, Tier, Value};
 use crate::layout::{
-    BtfId, Codec, CountedText, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Wide, layout,
+    BtfId, Codec, CountedText, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Wide, layout,
 };
 use crate::{Endian, Error, Reader, Result, Writer};
 
@@ -81,15 +81,6 @@ macro_rules! states {
                 match self {
                     $(State::$name(_) => $kind,)*
                     State::Unknown { kind, .. } => *kind,
-                }
-            }
-
-            /// Passes each secret in a state of a known kind to `secrets`. The targets of attachments and the contents of maps are left out: to
-            /// replace these, a caller needs several fields.
-            pub fn secrets(&mut self, secrets: &mut dyn Secrets) {
-                match self {
-                    $(State::$name(it) => <layout!(@or_plain $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
-                    State::Unknown { .. } => {}
                 }
             }
 
@@ -331,10 +322,15 @@ layout! {
 impl State {
     /// Appends the payload: header and body.
     pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
-        let start = out.len();
-        let mut w = Writer::new(out, endian);
+        self.put(&mut Writer::new(out, endian));
+    }
+
+    /// Appends the payload, redacted if the writer redacts. Only the targets of attachments and the contents of maps must be redacted before: this
+    /// needs several fields.
+    pub fn put(&self, w: &mut Writer<'_>) {
+        let start = w.position();
         w.u16(VERSION).u16(self.kind()).u32(0);
-        self.put_body(&mut w);
+        self.put_body(w);
         let body_bytes = (w.position() - start - HEADER_BYTES) as u32;
         w.patch_u32(start + 4, body_bytes);
     }

@@ -1,7 +1,7 @@
 //! BUILD_ID: the build ids of binaries.
 
 use super::SectionContent;
-use crate::layout::TEXT_ALIGN_BYTES;
+use crate::layout::{TEXT_ALIGN_BYTES, until_nul};
 use crate::record::misc;
 use crate::records::user::BuildIdRecord;
 use crate::{Endian, Error, Reader, Result, Writer};
@@ -38,7 +38,8 @@ impl<'a> SectionContent<'a> for BuildIds<'a> {
 
     fn encode(&self, w: &mut Writer<'_>) {
         for entry in &self.0 {
-            let file = entry.filename.get(..MAX_FILE_BYTES).unwrap_or(entry.filename);
+            let path = entry.written_path(w);
+            let file = path.get(..MAX_FILE_BYTES).unwrap_or(&path);
             let name_bytes = (file.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
             w.u32(0).u16(entry.misc()).u16((ENTRY_BYTES + name_bytes) as u16);
             entry.encode_ids(w);
@@ -91,5 +92,5 @@ fn read_entry<'a>(r: &mut Reader<'a>, entry_bytes: usize) -> Result<BuildIdRecor
     let pid = if entry_bytes == ENTRY_BYTES { r.u32("BUILD_ID pid")? as i32 } else { -1 };
     let entry = BuildIdRecord::parse_id(r, misc, pid)?;
     let file = r.take(name_bytes, "BUILD_ID file name")?;
-    Ok(BuildIdRecord { filename: file.split(|b| *b == 0).next().unwrap_or_default(), ..entry })
+    Ok(BuildIdRecord { filename: until_nul(file), ..entry })
 }

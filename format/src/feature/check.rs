@@ -2,9 +2,9 @@
 
 use super::{
     Caches, ClockData, Compression, CpuCount, CpuTopology, EventDesc, Feature, GroupDesc, MemoryTopology, NumaTopology,
-    Partial, SectionContent, Text, build_id,
+    SectionContent, Text, build_id,
 };
-use crate::{Endian, Error, Result};
+use crate::{Endian, Error, Result, Writer};
 
 /// Limit on CPU numbers, higher than those of any machine. perf allocates memory by these numbers.
 const CPUS_MAX: u32 = 1 << 16;
@@ -79,9 +79,9 @@ impl SectionCheck {
     pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
         let is_ours = self.writer == SectionWriter::Ours;
         let wrong = |problem| Err(Error::other(0, "feature section", problem));
-        if let Some(recoded) = feature.recode(bytes, self.endian) {
-            let Partial { value, problem } = recoded?;
-            self.whole(problem, &value, bytes)?;
+        let mut recoded = Vec::new();
+        if let Some(problem) = feature.recode(bytes, &mut Writer::new(&mut recoded, self.endian)) {
+            self.whole(problem?, &recoded, bytes)?;
         }
         match feature {
             Feature::BUILD_ID => build_id::check(bytes, self.endian),
@@ -144,7 +144,7 @@ impl SectionCheck {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;
         let mut encoded = Vec::new();
-        topology.encode(&mut crate::Writer::new(&mut encoded, self.endian));
+        topology.encode(&mut Writer::new(&mut encoded, self.endian));
         self.whole(partial.problem, &encoded, bytes)?;
         if !topology.cpus.is_empty() && self.highest_cpu.is_some_and(|cpu| cpu >= self.available_cpus) {
             return Err(Error::other(0, "CPU_TOPOLOGY", "the topology lacks a CPU that has samples"));
@@ -192,7 +192,7 @@ mod tests {
             let topology =
                 CpuTopology { core_siblings: lists.clone(), thread_siblings: lists, die_siblings: vec![], cpus };
             let mut bytes = Vec::new();
-            topology.encode(&mut crate::Writer::new(&mut bytes, LITTLE));
+            topology.encode(&mut Writer::new(&mut bytes, LITTLE));
             bytes
         };
         let of = |available, bytes: Vec<u8>| {

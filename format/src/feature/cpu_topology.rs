@@ -1,11 +1,14 @@
 //! CPUs that share cores, dies, packages and scheduling domains.
 
 use super::{Partial, SectionContent, read_items};
-use crate::layout::{Codec, List, PaddedText};
+use crate::layout::{Codec, List, PaddedText, Public};
 use crate::{Endian, Error, Reader, Result, Writer};
 
+/// Text that is not a secret.
+type Label = PaddedText<Public>;
+
 /// `nr u32`, then the texts.
-type Texts = List<PaddedText>;
+type Texts = List<Label>;
 
 /// CPU_TOPOLOGY (since 3.2): lists of CPUs that share a package, and lists of CPUs that share a core; then `core_id
 /// u32, socket_id u32` for each CPU that NRCPUS counts as available; then, since 5.3 and only on some machines, lists
@@ -138,9 +141,9 @@ impl<'a> SectionContent<'a> for CpuDomains<'a> {
                 let domains = read_items(r, u64::from(count), problem, |r| {
                     let domain = r.u32("CPU_DOMAIN_INFO domain")?;
                     let is_named = schedstat_version >= NAMED_DOMAINS;
-                    let name = is_named.then(|| PaddedText::get(r, "CPU_DOMAIN_INFO name")).transpose()?;
-                    let cpumask = PaddedText::get(r, "CPU_DOMAIN_INFO cpumask")?;
-                    Ok(CpuDomain { domain, name, cpumask, cpulist: PaddedText::get(r, "CPU_DOMAIN_INFO cpulist")? })
+                    let name = is_named.then(|| Label::get(r, "CPU_DOMAIN_INFO name")).transpose()?;
+                    let cpumask = Label::get(r, "CPU_DOMAIN_INFO cpumask")?;
+                    Ok(CpuDomain { domain, name, cpumask, cpulist: Label::get(r, "CPU_DOMAIN_INFO cpulist")? })
                 });
                 Ok(CpuWithDomains { cpu, domains })
             };
@@ -159,10 +162,10 @@ impl<'a> SectionContent<'a> for CpuDomains<'a> {
             for domain in &cpu.domains {
                 w.u32(domain.domain);
                 if self.schedstat_version >= NAMED_DOMAINS {
-                    PaddedText::put(&domain.name.unwrap_or_default(), w);
+                    Label::put(&domain.name.unwrap_or_default(), w);
                 }
-                PaddedText::put(&domain.cpumask, w);
-                PaddedText::put(&domain.cpulist, w);
+                Label::put(&domain.cpumask, w);
+                Label::put(&domain.cpulist, w);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Names and groups of events.
 
 use super::{SectionContent, read_items};
+use crate::layout::meaning::Event;
 use crate::layout::{Codec, List, PaddedText, layout};
 use crate::{Error, Reader, Result, Writer};
 
@@ -32,7 +33,7 @@ impl<'a> SectionContent<'a> for EventDesc<'a> {
         let events = read_items(r, u64::from(count), problem, |r| {
             let attr = r.take(attr_size_bytes as usize, "EVENT_DESC attr")?;
             let ids = r.u32("EVENT_DESC id count")?;
-            let name = PaddedText::get(r, "EVENT_DESC name")?;
+            let name = PaddedText::<Event>::get(r, "EVENT_DESC name")?;
             let ids = r.count(u64::from(ids), 8, "EVENT_DESC ids")?;
             let ids = (0..ids).map(|_| r.u64("EVENT_DESC ids")).collect::<Result<_>>()?;
             Ok(DescribedEvent { attr, name, ids })
@@ -47,7 +48,7 @@ impl<'a> SectionContent<'a> for EventDesc<'a> {
         for event in &self.events {
             let attr = event.attr.get(..attr_size).unwrap_or(event.attr);
             w.bytes(attr).zeros(attr_size - attr.len()).u32(event.ids.len() as u32);
-            PaddedText::put(&event.name, w);
+            PaddedText::<Event>::put(&event.name, w);
             for id in &event.ids {
                 w.u64(*id);
             }
@@ -63,7 +64,7 @@ layout! {
     #[derive(Copy)]
     pub struct EventGroup<'a> {
         /// Name of the group; `{anon_group}` if it has none.
-        pub name: &'a [u8] as PaddedText,
+        pub name: &'a [u8] as PaddedText<Event>,
         /// Index of the first event; the others follow it.
         pub leader_index: u32,
         /// Count of events, the leader included.

@@ -1,15 +1,20 @@
 //! Sections that are a text, a list of texts, or a few numbers about the machine.
 
-use crate::layout::{List, PaddedText, layout};
+use crate::layout::meaning::Host;
+use crate::layout::{CommandWords, PaddedText, Public, layout};
 
 layout! {
     /// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the other byte order, perf
     /// rejects the feature bits if the file has no HOSTNAME.
     #[derive(Copy)]
-    pub struct Text<'a>(pub &'a [u8] as PaddedText);
+    pub struct Text<'a>(pub &'a [u8] as PaddedText<Public>);
+
+    /// HOSTNAME as a secret.
+    #[derive(Copy)]
+    pub struct HostName<'a>(pub &'a [u8] as PaddedText<Host>);
 
     /// CMDLINE (since 3.2): `nr u32`, then the texts.
-    pub struct TextList<'a>(pub Vec<&'a [u8]> as List<PaddedText>);
+    pub struct TextList<'a>(pub Vec<&'a [u8]> as CommandWords);
 
     /// NRCPUS (since 3.2). CPU_TOPOLOGY cannot be read without it.
     #[derive(Copy)]

@@ -1,6 +1,6 @@
 //! NUMA nodes, memory blocks and caches.
 
-use crate::layout::{Codec, List, LongList, PaddedText, Plain, layout};
+use crate::layout::{Codec, List, LongList, PaddedText, Plain, Public, layout};
 use crate::{Reader, Result, Writer};
 
 layout! {
@@ -17,7 +17,7 @@ layout! {
         /// Free memory of the node when the recording was made.
         pub mem_free_kib: u64,
         /// CPUs of the node as a list like `0-3,8`.
-        pub cpus: &'a [u8] as PaddedText,
+        pub cpus: &'a [u8] as PaddedText<Public>,
     }
 
     /// MEM_TOPOLOGY (since 4.17).
@@ -60,11 +60,11 @@ layout! {
         /// Lines of a set.
         pub ways: u32,
         /// `Data`, `Instruction` or `Unified`.
-        pub kind: &'a [u8] as PaddedText,
+        pub kind: &'a [u8] as PaddedText<Public>,
         /// Size as text, like `32K`.
-        pub size: &'a [u8] as PaddedText,
+        pub size: &'a [u8] as PaddedText<Public>,
         /// CPUs that share the cache, as a list like `0-3,8`.
-        pub cpus: &'a [u8] as PaddedText,
+        pub cpus: &'a [u8] as PaddedText<Public>,
     }
 }
 

@@ -17,13 +17,13 @@ pub use build_id::BuildIds;
 pub use check::{SectionCheck, SectionWriter};
 pub use cpu_topology::{CpuDomain, CpuDomains, CpuPlace, CpuTopology, CpuWithDomains};
 pub use event_desc::{DescribedEvent, EventDesc, EventGroup, GroupDesc};
-pub use machine::{CacheLineSize, CpuCount, ElfMachine, Text, TextList, TotalMemory};
+pub use machine::{CacheLineSize, CpuCount, ElfMachine, HostName, Text, TextList, TotalMemory};
 pub use memory::{Bitmap, Cache, Caches, MemoryNode, MemoryTopology, NumaNode, NumaTopology};
 pub use pmu::{CpuPmuCaps, HybridPmu, HybridTopology, PmuCap, PmuCaps, PmuMappings, PmuWithCaps};
 pub use times::{AuxtraceIndex, ClockData, ClockResolution, Compression, DirFormat, SampleTime};
 
 use crate::layout::{Codec, Plain};
-use crate::{Endian, Error, Reader, Result, Writer};
+use crate::{Endian, Error, Reader, Result, Secrets, Writer};
 
 /// A kind of feature section: the number of its bit in the file header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,12 +42,13 @@ macro_rules! features {
                 }
             }
 
-            /// Reads a section and encodes its content again; `None` if the table gives no type for the feature.
-            fn recode(self, bytes: &[u8], endian: Endian) -> Option<Result<Partial<Vec<u8>>>> {
+            /// Reads a section and appends its content again; returns the damage that ended the reading, if any. `None` if the table gives no type
+            /// for the feature.
+            fn recode(self, bytes: &[u8], w: &mut Writer<'_>) -> Option<Result<Option<Error>>> {
                 match self.0 {
-                    $($($bit => Some(<$content>::parse(bytes, 0, endian).map(|partial| Partial {
-                        value: partial.value.to_bytes(endian),
-                        problem: partial.problem,
+                    $($($bit => Some(<$content>::parse(bytes, 0, w.endian()).map(|partial| {
+                        partial.value.encode(w);
+                        partial.problem
                     })),)?)*
                     _ => None,
                 }
@@ -73,7 +74,7 @@ macro_rules! contents {
 
 contents! {
     AuxtraceIndex, CacheLineSize, Caches<'a>, ClockData, ClockResolution, Compression, CpuCount, CpuPmuCaps<'a>, DirFormat,
-    ElfMachine, GroupDesc<'a>, HybridTopology<'a>, MemoryTopology, NumaTopology<'a>, PmuCaps<'a>, PmuMappings<'a>,
+    ElfMachine, GroupDesc<'a>, HostName<'a>, HybridTopology<'a>, MemoryTopology, NumaTopology<'a>, PmuCaps<'a>, PmuMappings<'a>,
     SampleTime, Text<'a>, TextList<'a>, TotalMemory,
 }
 
@@ -82,8 +83,8 @@ features! {
     TRACING_DATA = 1: tracing::TracingData<'_>;
     /// Build ids of binaries that were hit: [`BuildIds`].
     BUILD_ID = 2: BuildIds<'_>;
-    /// Node name: [`Text`].
-    HOSTNAME = 3: Text<'_>;
+    /// Node name: [`HostName`].
+    HOSTNAME = 3: HostName<'_>;
     /// Kernel release: [`Text`].
     OSRELEASE = 4: Text<'_>;
     /// Version of the recorder: [`Text`].
@@ -146,6 +147,16 @@ features! {
     E_MACHINE = 33: ElfMachine;
     /// [`CacheLineSize`].
     CLN_SIZE = 34: CacheLineSize;
+}
+
+impl Feature {
+    /// Returns a section with `secrets` in place of the secrets that its layout marks; `None` if this library has no layout for the feature, or cannot
+    /// read the section.
+    pub fn redacted(self, bytes: &[u8], endian: Endian, secrets: &mut dyn Secrets) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.recode(bytes, &mut Writer::new(&mut out, endian).redacting(secrets))?.ok()?;
+        Some(out)
+    }
 }
 
 impl std::fmt::Display for Feature {

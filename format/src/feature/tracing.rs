@@ -9,7 +9,8 @@ mod event_format;
 pub use event_format::{EventFormat, Field, FieldLayout};
 
 use super::SectionContent;
-use crate::layout::{Bytes, Codec, List, Plain, layout};
+use crate::layout::meaning::Contents;
+use crate::layout::{Bytes, Codec, List, Meaning as _, Plain, layout};
 use crate::{Endian, Error, Reader, Result, Writer};
 
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
@@ -163,9 +164,9 @@ impl<'a> SectionContent<'a> for TracingData<'a> {
         }
         List::<LongText>::put(&self.ftrace, &mut own);
         List::<Plain>::put(&self.systems, &mut own);
-        <Bytes>::put(&self.kallsyms, &mut own);
-        <Bytes>::put(&self.printk_formats, &mut own);
-        LongText::put(&self.saved_cmdlines, &mut own);
+        <Bytes>::put(&&*Contents::written(self.kallsyms, w), &mut own);
+        <Bytes>::put(&&*Contents::written(self.printk_formats, w), &mut own);
+        LongText::put(&&*Contents::written(self.saved_cmdlines, w), &mut own);
         w.bytes(&out);
     }
 }

@@ -1,7 +1,9 @@
 //! Layouts of texts, and the kinds of secrets in them.
 
-use super::{Codec, Secrets};
-use crate::{Reader, Result, Writer};
+use std::borrow::Cow;
+
+use super::{Codec, List};
+use crate::{Error, Reader, Result, Writer};
 
 /// `length u16`, then that many bytes of text; the writer cuts the text at `MAX_BYTES`. `K` is the meaning of the text.
 pub(crate) struct CountedText<K, const MAX_BYTES: usize = { u16::MAX as usize }>(K);
@@ -10,7 +12,8 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for CountedText<
     const MIN_BYTES: usize = 2;
 
     fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
-        let text = &value[..value.len().min(MAX_BYTES)];
+        let text = K::written(value, w);
+        let text = &text[..text.len().min(MAX_BYTES)];
         w.u16(text.len() as u16).bytes(text);
     }
 
@@ -18,30 +21,17 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, Vec<u8>> for CountedText<
         let len = r.u16(what)?;
         r.take(usize::from(len), what).map(<[u8]>::to_vec)
     }
-
-    fn secrets(value: &mut Vec<u8>, secrets: &mut dyn Secrets) {
-        if let Some(secret) = K::SECRET {
-            secrets.text(secret, value);
-        }
-    }
 }
 
 impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for CountedText<K, MAX_BYTES> {
     const MIN_BYTES: usize = 2;
 
     fn put(value: &String, w: &mut Writer<'_>) {
-        let text = &value.as_bytes()[..value.len().min(MAX_BYTES)];
-        w.u16(text.len() as u16).bytes(text);
+        <Self as Codec<'a, Vec<u8>>>::put(&value.as_bytes().to_vec(), w);
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<String> {
         <Self as Codec<'a, Vec<u8>>>::get(r, what).map(|text| String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn secrets(value: &mut String, secrets: &mut dyn Secrets) {
-        let mut text = std::mem::take(value).into_bytes();
-        <Self as Codec<'a, Vec<u8>>>::secrets(&mut text, secrets);
-        *value = String::from_utf8_lossy(&text).into_owned();
     }
 }
 
@@ -49,48 +39,55 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for CountedText<K
 pub(crate) const TEXT_ALIGN_BYTES: usize = 64;
 
 /// `length u32`, then that many bytes: the text up to the first NUL, and padding.
-pub(crate) struct PaddedText;
+pub(crate) struct PaddedText<K>(K);
 
-impl<'a> Codec<'a, &'a [u8]> for PaddedText {
+impl<'a, K: Meaning> Codec<'a, &'a [u8]> for PaddedText<K> {
     const MIN_BYTES: usize = 4;
 
     fn put(value: &&'a [u8], w: &mut Writer<'_>) {
-        let len = (value.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
-        w.u32(len as u32).bytes(value).zeros(len - value.len());
+        let text = K::written(value, w);
+        let len = (text.len() + 1).next_multiple_of(TEXT_ALIGN_BYTES);
+        w.u32(len as u32).bytes(&text).zeros(len - text.len());
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
         let len = r.u32(what)?;
-        let bytes = r.take(len as usize, what)?;
-        Ok(bytes.split(|b| *b == 0).next().unwrap_or_default())
+        r.take(len as usize, what).map(until_nul)
     }
 }
 
 /// Text in a field of `N` bytes, up to the first NUL; the writer cuts the text to leave room for one NUL.
-pub(crate) struct Fixed<const N: usize>;
+pub(crate) struct Fixed<K, const N: usize>(K);
 
-impl<'a, const N: usize> Codec<'a, Vec<u8>> for Fixed<N> {
+impl<'a, K: Meaning, const N: usize> Codec<'a, &'a [u8]> for Fixed<K, N> {
     const MIN_BYTES: usize = N;
 
-    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
-        let text = &value[..value.len().min(N - 1)];
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        let text = K::written(value, w);
+        let text = &text[..text.len().min(N - 1)];
         w.bytes(text).zeros(N - text.len());
     }
 
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
-        let field = r.take(N, what)?;
-        Ok(field.split(|b| *b == 0).next().unwrap_or_default().to_vec())
+    #[inline]
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        r.take(N, what).map(until_nul)
     }
 }
 
-/// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
-pub(crate) struct LastText;
+/// Text in a field of fixed size, up to the first NUL.
+pub(crate) fn until_nul(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
 
-impl<'a> Codec<'a, &'a [u8]> for LastText {
+/// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
+pub(crate) struct LastText<K>(K);
+
+impl<'a, K: Meaning> Codec<'a, &'a [u8]> for LastText<K> {
     const MIN_BYTES: usize = 1;
 
     fn put(value: &&'a [u8], w: &mut Writer<'_>) {
-        crate::records::put_string(w, value);
+        let text = K::written(value, w);
+        crate::records::put_string(w, &text);
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
@@ -98,10 +95,44 @@ impl<'a> Codec<'a, &'a [u8]> for LastText {
     }
 }
 
-/// The meaning of a text. A counted text cannot be declared without a meaning.
+/// The words of a command line, as a list of texts. A replacement is a single text, because the count of words says something about them, too.
+pub(crate) struct CommandWords;
+
+impl<'a> Codec<'a, Vec<&'a [u8]>> for CommandWords {
+    const MIN_BYTES: usize = <Words as Codec<'a, Vec<&'a [u8]>>>::MIN_BYTES;
+
+    fn put(value: &Vec<&'a [u8]>, w: &mut Writer<'_>) {
+        match meaning::CommandLine::written(&value.join(&b' '), w) {
+            Cow::Owned(text) => Words::put(&vec![text.as_slice()], w),
+            Cow::Borrowed(_) => Words::put(value, w),
+        }
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<&'a [u8]>> {
+        Words::get(r, what)
+    }
+
+    fn get_partial(r: &mut Reader<'a>, what: &'static str, problem: &mut Option<Error>) -> Result<Vec<&'a [u8]>> {
+        Words::get_partial(r, what, problem)
+    }
+}
+
+/// Layout of the words of a command line.
+type Words = List<PaddedText<Public>>;
+
+/// The meaning of a text. A text cannot be declared without a meaning.
 pub(crate) trait Meaning {
     /// Kind of secret; `None` if the text is public.
     const SECRET: Option<Secret>;
+
+    /// Returns the text to write: the replacement if the text is a secret and the writer redacts.
+    #[inline]
+    fn written<'t>(text: &'t [u8], w: &mut Writer<'_>) -> Cow<'t, [u8]> {
+        match Self::SECRET {
+            Some(secret) => w.replaced(Cow::Borrowed(text), |secrets, text| Cow::Owned(secrets.text(secret, &text))),
+            None => Cow::Borrowed(text),
+        }
+    }
 }
 
 /// Text that is not a secret.
@@ -135,6 +166,12 @@ macro_rules! secrets {
 }
 
 secrets! {
+    /// Name of the machine.
+    Host,
+    /// Words of a command line.
+    CommandLine,
+    /// Any contents.
+    Contents,
     /// Name of a task.
     Comm,
     /// Path of a cgroup.
@@ -145,6 +182,8 @@ secrets! {
     Path,
     /// Path in a mapping: of a file, or `[vdso]`, `//anon` and the like.
     Mapping,
+    /// Path in a mapping of the kernel: of a module, or `[kernel.kallsyms]` and the like.
+    KernelMapping,
     /// Target of the recording: CPU and task numbers, or the words of a command.
     Target,
     /// Source of counts: one of three words if bprec wrote it, else any text.

@@ -1,6 +1,7 @@
 //! Kernel code that appears and disappears: KSYMBOL and BPF_EVENT (since 5.1), TEXT_POKE (since 5.8).
 
-use crate::layout::{LastText, layout};
+use crate::layout::meaning::Symbol;
+use crate::layout::{Address, LastText, Tag, layout};
 use crate::{Reader, Result, Writer};
 
 layout! {
@@ -35,7 +36,7 @@ record! {
     /// code has the address of the interpreter and length 0.
     pub struct Ksymbol<'a> {
         /// First address.
-        pub addr: u64,
+        pub addr: u64 as Address,
         /// Bytes of code.
         pub len_bytes: u32,
         /// Kind of code.
@@ -43,7 +44,7 @@ record! {
         /// Bit 0: the symbol is removed.
         pub flags: u16,
         /// `bpf_prog_<tag>_<name>`, `bpf_trampoline_<key>`, `bpf_dispatcher_…`; empty for unprivileged programs.
-        pub name: &'a [u8] as LastText,
+        pub name: &'a [u8] as LastText<Symbol>,
     }
 
     /// BPF_EVENT (since 5.1): `type u16, flags u16, id u32, tag[8]`.
@@ -59,7 +60,7 @@ record! {
         /// Id of the program.
         pub id: u32,
         /// Tag of the program.
-        pub tag: [u8; 8],
+        pub tag: [u8; 8] as Tag,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Data that the kernel delivers late: READ, counter values at the end of a task, and CALLCHAIN_DEFERRED (since 6.19), the
 //! user part of call chains.
 
-use crate::sample::Words;
+use crate::sample::{Chain, Words};
 use crate::{ReadFormat, ReadValues, Reader, Result, Writer};
 
 /// READ (since 2.6.31): `pid u32, tid u32`, then values in the event's `read_format`. The kernel writes it at the end of a
@@ -37,6 +37,6 @@ record! {
         /// Cookie of the samples.
         pub cookie: u64,
         /// Frames, innermost first, after a context marker.
-        pub ips: Words<'a>,
+        pub ips: Words<'a> as Chain,
     }
 }

@@ -1,7 +1,7 @@
 //! Mappings: MMAP (since 2.6.31) and MMAP2 (since 3.12).
 
-use super::{put_string, string};
-use crate::layout::LastText;
+use crate::layout::meaning::Mapping;
+use crate::layout::{Address, Codec, LastText, Plain};
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
@@ -15,13 +15,13 @@ record! {
         /// Thread id.
         pub tid: u32,
         /// First address.
-        pub addr: u64,
+        pub addr: u64 as Address,
         /// Bytes mapped.
         pub len_bytes: u64,
         /// Offset in the file; for the kernel's map, the address of its reference symbol.
         pub pgoff: u64,
         /// Path of the file, or `[vdso]`, `//anon` …
-        pub filename: &'a [u8] as LastText,
+        pub filename: &'a [u8] as LastText<Mapping>,
     }
 }
 
@@ -65,71 +65,35 @@ pub enum Mmap2File {
     BuildId(BuildId),
 }
 
-/// MMAP2 (since 3.12): the fields of MMAP up to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mmap2<'a> {
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// First address.
-    pub addr: u64,
-    /// Bytes mapped.
-    pub len_bytes: u64,
-    /// Offset in the file.
-    pub pgoff: u64,
-    /// File that is mapped.
-    pub file: Mmap2File,
-    /// `PROT_*` bits.
-    pub prot: u32,
-    /// `MAP_*` bits.
-    pub flags: u32,
-    /// Path of the file, or `[vdso]`, `//anon` …
-    pub filename: &'a [u8],
+record! {
+    /// MMAP2 (since 3.12): the fields of MMAP up to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
+    pub struct Mmap2<'a> {
+        /// Process id.
+        pub pid: u32,
+        /// Thread id.
+        pub tid: u32,
+        /// First address.
+        pub addr: u64 as Address,
+        /// Bytes mapped.
+        pub len_bytes: u64,
+        /// Offset in the file.
+        pub pgoff: u64,
+        /// File that is mapped.
+        pub file: Mmap2File,
+        /// `PROT_*` bits.
+        pub prot: u32,
+        /// `MAP_*` bits.
+        pub flags: u32,
+        /// Path of the file, or `[vdso]`, `//anon` …
+        pub filename: &'a [u8] as LastText<Mapping>,
+    }
 }
 
-impl<'a> Mmap2<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<Mmap2<'a>> {
-        let (pid, tid) = (r.u32("MMAP2 pid")?, r.u32("MMAP2 tid")?);
-        let (addr, len_bytes, pgoff) = (r.u64("MMAP2 addr")?, r.u64("MMAP2 len")?, r.u64("MMAP2 pgoff")?);
-        let file = if record_misc & misc::MMAP_BUILD_ID != 0 {
-            let len = r.u8("MMAP2 build_id_size")?;
-            r.take(3, "MMAP2 build_id")?;
-            let bytes: [u8; 20] = r.array("MMAP2 build_id")?;
-            Mmap2File::BuildId(BuildId::new(&bytes[..usize::from(len).min(20)]))
-        } else {
-            Mmap2File::Inode {
-                major: r.u32("MMAP2 maj")?,
-                minor: r.u32("MMAP2 min")?,
-                inode: r.u64("MMAP2 ino")?,
-                generation: r.u64("MMAP2 ino_generation")?,
-            }
-        };
-        Ok(Mmap2 {
-            pid,
-            tid,
-            addr,
-            len_bytes,
-            pgoff,
-            file,
-            prot: r.u32("MMAP2 prot")?,
-            flags: r.u32("MMAP2 flags")?,
-            filename: string(r, "MMAP2 filename")?,
-        })
-    }
+impl<'a> Codec<'a, Mmap2File> for Plain {
+    const MIN_BYTES: usize = 24;
 
-    /// Misc bit that the record's header needs for this payload.
-    pub fn misc(&self) -> u16 {
-        match self.file {
-            Mmap2File::BuildId(_) => misc::MMAP_BUILD_ID,
-            Mmap2File::Inode { .. } => 0,
-        }
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.pid).u32(self.tid).u64(self.addr).u64(self.len_bytes).u64(self.pgoff);
-        match self.file {
+    fn put(value: &Mmap2File, w: &mut Writer<'_>) {
+        match w.replaced(*value, |secrets, file| secrets.file(file)) {
             Mmap2File::Inode { major, minor, inode, generation } => {
                 w.u32(major).u32(minor).u64(inode).u64(generation);
             }
@@ -137,7 +101,25 @@ impl<'a> Mmap2<'a> {
                 w.u8(id.len).zeros(3).bytes(&id.bytes);
             }
         }
-        w.u32(self.prot).u32(self.flags);
-        put_string(w, self.filename);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Mmap2File> {
+        if r.misc() & misc::MMAP_BUILD_ID == 0 {
+            let (major, minor) = (r.u32(what)?, r.u32(what)?);
+            return Ok(Mmap2File::Inode { major, minor, inode: r.u64(what)?, generation: r.u64(what)? });
+        }
+        let [len, ..] = r.array::<4>(what)?;
+        let bytes: [u8; 20] = r.array(what)?;
+        Ok(Mmap2File::BuildId(BuildId::new(&bytes[..usize::from(len).min(20)])))
+    }
+}
+
+impl Mmap2<'_> {
+    /// Misc bit that the record's header needs for this payload.
+    pub fn misc(&self) -> u16 {
+        match self.file {
+            Mmap2File::BuildId(_) => misc::MMAP_BUILD_ID,
+            Mmap2File::Inode { .. } => 0,
+        }
     }
 }

@@ -94,7 +94,7 @@ payloads! {
     /// MMAP.
     Mmap(Mmap<'a>): MMAP;
     /// MMAP2.
-    Mmap2(Mmap2<'a>): MMAP2 => Mmap2::parse(r, record.misc);
+    Mmap2(Mmap2<'a>): MMAP2;
     /// COMM.
     Comm(Comm<'a>): COMM;
     /// FORK.
@@ -116,7 +116,7 @@ payloads! {
     /// LOST.
     Lost(Lost): LOST;
     /// LOST_SAMPLES.
-    LostSamples(LostSamples): LOST_SAMPLES => LostSamples::parse(r, record.misc);
+    LostSamples(LostSamples): LOST_SAMPLES;
     /// THROTTLE.
     Throttle(Throttle): THROTTLE;
     /// UNTHROTTLE.
@@ -145,7 +145,7 @@ impl<'a> Payload<'a> {
             return Ok((Payload::User(UserPayload::decode(record, layout.endian())?), SampleId::default()));
         }
         let (bytes, id) = layout.split_trailer(record)?;
-        let mut r = Reader::new(bytes, record.body_offset(), layout.endian());
+        let mut r = Reader::new(bytes, record.body_offset(), layout.endian()).with_misc(record.misc);
         let payload = Payload::of_kernel(&mut r, record, layout)?;
         Ok((payload, id))
     }

@@ -1,6 +1,7 @@
 //! Tasks: COMM, FORK, EXIT, NAMESPACES (since 4.12), SWITCH (since 4.3), and CGROUP (since 5.7).
 
-use crate::layout::{LastText, LongList, layout};
+use crate::layout::meaning::{Cgroup as CgroupPath, Comm as CommName};
+use crate::layout::{LastText, LongList, NamespaceInode, layout};
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
@@ -15,7 +16,7 @@ record! {
         /// Thread id.
         pub tid: u32,
         /// New name of the thread.
-        pub comm: &'a [u8] as LastText,
+        pub comm: &'a [u8] as LastText<CommName>,
     }
 
     /// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
@@ -53,7 +54,7 @@ record! {
         /// Id in kernfs (the file handle of the cgroup's directory).
         pub id: u64,
         /// Path of the cgroup.
-        pub path: &'a [u8] as LastText,
+        pub path: &'a [u8] as LastText<CgroupPath>,
     }
 }
 
@@ -64,7 +65,7 @@ layout! {
         /// Device.
         pub dev: u64,
         /// Inode.
-        pub ino: u64,
+        pub ino: u64 as NamespaceInode,
     }
 }
 

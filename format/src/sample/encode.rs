@@ -1,7 +1,7 @@
 //! Encoding of samples.
 
-use super::{Regs, SampleFields, SampleLayout};
-use crate::layout::{Codec, Plain};
+use super::{Chain, Regs, SampleFields, SampleLayout};
+use crate::layout::{Address, Codec, Plain};
 use crate::{SampleType, Writer};
 
 impl SampleFields<'_> {
@@ -10,19 +10,16 @@ impl SampleFields<'_> {
     pub fn encode(&self, layout: &SampleLayout, w: &mut Writer<'_>) {
         let sample_type = layout.sample_type();
         let has = |bit| sample_type.contains(bit);
-        let number = |w: &mut Writer<'_>, bit, value: Option<u64>| {
-            if has(bit) {
-                w.u64(value.unwrap_or_default());
-            }
-        };
+        let number = |w: &mut Writer<'_>, bit, value: Option<u64>| field::<Plain>(w, has(bit), value);
+        let address = |w: &mut Writer<'_>, bit, value: Option<u64>| field::<Address>(w, has(bit), value);
         number(w, SampleType::IDENTIFIER, self.id);
-        number(w, SampleType::IP, self.ip);
+        address(w, SampleType::IP, self.ip);
         if has(SampleType::TID) {
             let (pid, tid) = self.pid_tid.unwrap_or_default();
             w.u32(pid).u32(tid);
         }
         number(w, SampleType::TIME, self.time_ns);
-        number(w, SampleType::ADDR, self.addr);
+        address(w, SampleType::ADDR, self.addr);
         number(w, SampleType::ID, self.id);
         number(w, SampleType::STREAM_ID, self.stream_id);
         if has(SampleType::CPU) {
@@ -33,7 +30,7 @@ impl SampleFields<'_> {
             read.encode(w);
         }
         if has(SampleType::CALLCHAIN) {
-            Plain::put(&self.callchain.unwrap_or_default(), w);
+            Chain::put(&self.callchain.unwrap_or_default(), w);
         }
         if has(SampleType::RAW) {
             let raw = self.raw.unwrap_or_default();
@@ -70,7 +67,7 @@ impl SampleFields<'_> {
         number(w, SampleType::DATA_SRC, self.data_src);
         number(w, SampleType::TRANSACTION, self.transaction);
         registers(w, SampleType::REGS_INTR, &self.regs_intr);
-        number(w, SampleType::PHYS_ADDR, self.phys_addr);
+        address(w, SampleType::PHYS_ADDR, self.phys_addr);
         number(w, SampleType::CGROUP, self.cgroup);
         number(w, SampleType::DATA_PAGE_SIZE, self.data_page_size);
         number(w, SampleType::CODE_PAGE_SIZE, self.code_page_size);
@@ -78,5 +75,12 @@ impl SampleFields<'_> {
             let aux = self.aux.unwrap_or_default();
             w.u64(aux.len() as u64).bytes(aux);
         }
+    }
+}
+
+/// Appends a number that the layout has.
+fn field<C: for<'a> Codec<'a, u64>>(w: &mut Writer<'_>, is_there: bool, value: Option<u64>) {
+    if is_there {
+        C::put(&value.unwrap_or_default(), w);
     }
 }

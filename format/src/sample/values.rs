@@ -1,7 +1,7 @@
 //! Lists in a sample: call chains, registers, branches, counter values.
 
-use crate::layout::{Codec, Plain};
-use crate::{Endian, ReadFormat, Reader, Result, Writer};
+use crate::layout::{Address, Codec};
+use crate::{CONTEXT_MAX, Endian, ReadFormat, Reader, Result, Writer, context};
 
 /// Consecutive `u64` values, decoded on access.
 #[derive(Debug, Clone, Copy)]
@@ -79,13 +79,22 @@ impl PartialEq for Words<'_> {
 
 impl Eq for Words<'_> {}
 
-/// `nr u64`, then `nr` words.
-impl<'a> Codec<'a, Words<'a>> for Plain {
+/// `nr u64`, then `nr` words of a call chain. Its addresses are secrets; markers are not, nor is the cookie after the marker of a deferred chain.
+pub(crate) struct Chain;
+
+impl<'a> Codec<'a, Words<'a>> for Chain {
     const MIN_BYTES: usize = 8;
 
     fn put(words: &Words<'a>, w: &mut Writer<'_>) {
         w.u64(words.len() as u64);
-        words.put(w);
+        let mut before = 0;
+        for word in words.iter() {
+            match word < CONTEXT_MAX && before != context::USER_DEFERRED {
+                true => Address::put(&word, w),
+                false => drop(w.u64(word)),
+            }
+            before = word;
+        }
     }
 
     #[inline]
@@ -190,15 +199,6 @@ impl<'a> Branches<'a> {
         Ok(Branches { hw_index, entries, counters })
     }
 
-    /// Replaces `from`, `to` and flags of the branches by these words.
-    #[must_use]
-    pub fn with_words<'w>(&self, words: Words<'w>) -> Branches<'w>
-    where
-        'a: 'w,
-    {
-        Branches { hw_index: self.hw_index, entries: words, counters: self.counters }
-    }
-
     /// `from`, `to` and flags of the branches, as stored.
     pub fn words(&self) -> Words<'a> {
         self.entries
@@ -209,7 +209,12 @@ impl<'a> Branches<'a> {
         if let Some(index) = self.hw_index {
             w.u64(index);
         }
-        self.entries.put(w);
+        for (place, word) in self.entries.iter().enumerate() {
+            match place % 3 {
+                2 => drop(w.u64(word)),
+                _ => Address::put(&word, w),
+            }
+        }
         self.counters.unwrap_or_default().put(w);
     }
 

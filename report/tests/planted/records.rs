@@ -172,7 +172,8 @@ impl Records<'_> {
                 }));
             }
             RecordType::THREAD_MAP => {
-                let entries = vec![ThreadMapEntry { tid: PID.into(), comm: p.secret("thread").into_bytes() }];
+                let comm = p.secret("thread");
+                let entries = vec![ThreadMapEntry { tid: PID.into(), comm: comm.as_bytes() }];
                 self.user(&UserPayload::ThreadMap(ThreadMap { entries }));
             }
             RecordType::EVENT_UPDATE => {
@@ -185,8 +186,9 @@ impl Records<'_> {
                 self.user(&UserPayload::EventUpdate(EventUpdate { id: 5, update }));
             }
             RecordType::BPF_METADATA => {
-                let [program, name, value] = ["metadata"; 3].map(|place| p.secret(place).into_bytes());
-                self.user(&UserPayload::BpfMetadata(BpfMetadata { prog_name: program, entries: vec![(name, value)] }));
+                let [program, name, value] = ["metadata"; 3].map(|place| p.secret(place));
+                let entries = vec![(name.as_bytes(), value.as_bytes())];
+                self.user(&UserPayload::BpfMetadata(BpfMetadata { prog_name: program.as_bytes(), entries }));
             }
             // A stream has these records instead of the sections of a file; `stream` writes them.
             RecordType::HEADER_ATTR | RecordType::HEADER_TRACING_DATA | RecordType::HEADER_FEATURE => return false,

@@ -1,6 +1,6 @@
 //! The functions of a program, and the source line of an address in them.
 
-use super::{Elements, FuncInfo, LineInfo, ProgInfo};
+use super::{Elements, FuncInfo, ProgInfo};
 use crate::bpf::Tag;
 use std::ops::Range;
 
@@ -61,44 +61,5 @@ impl<'a> ProgInfo<'a> {
                 tag: tags.and_then(|e| e.get(index)),
             }
         })
-    }
-
-    /// The source line of a machine instruction, by its address. For a return address, pass the address minus 1.
-    ///
-    /// `None` if the address is in no function of this program, or if the kernel or the JIT gave no lines.
-    pub fn line_for(&self, addr: u64) -> Option<LineInfo> {
-        let lines = self.line_info()?;
-        let addrs = self.jited_line_info()?;
-        let function = self.functions().find(|f| f.range().is_some_and(|range| range.contains(&addr)))?;
-        let start = function.addr?;
-        // Addresses ascend only within a function, so only the entries of this function are searched. `func_info` gives these entries. If it is
-        // absent, or the first entry has another address than the function, the entries are found by their addresses.
-        let entries = self.line_entries(&lines, &function).filter(|range| addrs.get(range.start) == Some(start));
-        let entries = match entries {
-            Some(entries) => entries,
-            None => {
-                let first = addrs.iter().position(|a| a == start)?;
-                let range = function.range()?;
-                let rest = addrs.iter().skip(first).position(|a| !range.contains(&a));
-                first..rest.map_or(addrs.len(), |n| first + n)
-            }
-        };
-        let last = addrs.partition_point(entries.start, entries.end, |a| a <= addr).checked_sub(1)?;
-        lines.get(last)
-    }
-
-    /// The source line of a BPF instruction, counted in units of 8 bytes of the verified program.
-    pub fn line_for_insn(&self, insn_off: u32) -> Option<LineInfo> {
-        let lines = self.line_info()?;
-        lines.get(lines.partition_point(0, lines.len(), |line| line.insn_off <= insn_off).checked_sub(1)?)
-    }
-
-    /// The entries of the line table that belong to a function.
-    fn line_entries(&self, lines: &Elements<'_, LineInfo>, function: &Function<'_>) -> Option<Range<usize>> {
-        let first_of = |insn: u32| lines.partition_point(0, lines.len(), |line| line.insn_off < insn);
-        let func_info = self.func_info()?;
-        let start = first_of(function.insn_off?);
-        let end = func_info.get(function.index + 1).map_or(lines.len(), |next: FuncInfo| first_of(next.insn_off));
-        Some(start..end)
     }
 }

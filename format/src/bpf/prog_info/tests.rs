@@ -97,30 +97,6 @@ fn functions_are_cut_out_of_the_concatenated_code() {
 }
 
 #[test]
-fn an_address_finds_the_last_line_at_or_before_it_within_its_function() {
-    for endian in BOTH {
-        let mut buf = three_functions(endian);
-        for without_func_info in [false, true] {
-            if without_func_info {
-                buf.arrays[Array::FuncInfo as usize] = None;
-            }
-            let view = buf.view();
-            let line = |addr| view.line_for(addr).map(|l| (l.line, l.column));
-            assert_eq!(line(0x9000), Some((10, 7)));
-            assert_eq!(line(0x9004), Some((10, 7)));
-            assert_eq!(line(0x9009), Some((11, 7)));
-            assert_eq!(line(0x900a), None);
-            assert_eq!(line(0x1007), Some((20, 7)));
-            assert_eq!(line(0x1013), Some((21, 7)));
-            assert_eq!(line(0x501d), Some((31, 7)));
-            assert_eq!(line(0xfff), None);
-        }
-        assert_eq!(buf.view().line_for_insn(14).unwrap().line, 20);
-        assert_eq!(buf.view().line_for_insn(3).unwrap().line, 10);
-    }
-}
-
-#[test]
 fn an_interpreted_function_has_no_address() {
     let info = Info::new(Endian::Little, 232).u32(104, 1).u32(108, 1);
     let mut arrays = [const { None }; Array::COUNT];
@@ -249,11 +225,7 @@ fn exercise(program: &ProgInfo<'_>) {
     let _ = (program.prog_tags().map(|t| t.iter().count()), program.map_ids().map(|t| t.iter().count()));
     for function in program.functions() {
         let _ = (function.range(), function.jited);
-        if let Some(range) = function.range() {
-            let _ = (program.line_for(range.start), program.line_for(range.end.wrapping_sub(1)));
-        }
     }
-    let _ = (program.line_for(0), program.line_for_insn(u32::MAX), program.line_for_insn(0));
 }
 
 proptest! {

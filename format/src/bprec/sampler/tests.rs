@@ -28,7 +28,7 @@ proptest! {
         parts in 0u16..512,
         missing in 0u16..512,
         numbers in prop::array::uniform9(any::<u64>()),
-        comm in "[a-z:/]{0,16}",
+        comm in "[a-z:/]{0,15}",
         mask in any::<u64>(),
         frames in prop::collection::vec(any::<u64>(), 0..256),
         big in any::<bool>(),

@@ -1,7 +1,7 @@
 //! Functions that samples hit: kernel functions by address, user functions by mapped file.
 
 use crate::layout::meaning::{Mapping, Message, Symbol};
-use crate::layout::{Address, Codec, CountedText, List, Public, Secrets, layout};
+use crate::layout::{Address, Codec, CountedText, List, Public, layout};
 use crate::records::{BuildId, Mmap2File};
 use crate::{Reader, Result, Writer};
 
@@ -75,9 +75,9 @@ impl<'a> Codec<'a, Mmap2File> for MappedFile {
     const MIN_BYTES: usize = 3;
 
     fn put(value: &Mmap2File, w: &mut Writer<'_>) {
-        match value {
+        match w.replaced(*value, |secrets, file| secrets.file(file)) {
             Mmap2File::Inode { major, minor, inode, generation } => {
-                w.u8(0).u32(*major).u32(*minor).u64(*inode).u64(*generation);
+                w.u8(0).u32(major).u32(minor).u64(inode).u64(generation);
             }
             Mmap2File::BuildId(id) => {
                 let id = id.as_bytes();
@@ -99,9 +99,5 @@ impl<'a> Codec<'a, Mmap2File> for MappedFile {
                 Mmap2File::BuildId(BuildId::new(r.take(len.into(), what)?))
             }
         })
-    }
-
-    fn secrets(value: &mut Mmap2File, secrets: &mut dyn Secrets) {
-        secrets.file(value);
     }
 }

@@ -1,7 +1,6 @@
 //! Hardware traces (since perf 4.1): AUXTRACE_INFO, AUXTRACE, AUXTRACE_ERROR. The trace data is not decoded.
 
-use super::fixed_text;
-use crate::layout::{Padded, Rest};
+use crate::layout::{Padded, Rest, until_nul};
 use crate::{Reader, Result, Writer};
 
 record! {
@@ -81,7 +80,7 @@ impl<'a> AuxtraceError<'a> {
         let ip = r.u64("AUXTRACE_ERROR ip")?;
         let time_ns = if format >= 1 { Some(r.u64("AUXTRACE_ERROR time")?) } else { None };
         // Without a guest, tools end the record after the message's NUL and padding.
-        let message = fixed_text(r.take(r.remaining().min(Self::MESSAGE_BYTES), "AUXTRACE_ERROR msg")?);
+        let message = until_nul(r.take(r.remaining().min(Self::MESSAGE_BYTES), "AUXTRACE_ERROR msg")?);
         let guest = if format >= 2 {
             Some((r.u32("AUXTRACE_ERROR machine_pid")?, r.u32("AUXTRACE_ERROR vcpu")?))
         } else {

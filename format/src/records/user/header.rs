@@ -1,10 +1,13 @@
 //! Description of a stream: HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID, EVENT_UPDATE (since perf 4.6),
 //! HEADER_FEATURE (since perf 4.13), BPF_METADATA (since perf 7.0).
 
-use super::{CpuMap, fixed_text};
-use crate::layout::{Fixed, LongList, Pair, Rest};
+use std::borrow::Cow;
+
+use super::CpuMap;
+use crate::layout::meaning::{Event, KernelMapping, Mapping, Symbol, Value};
+use crate::layout::{Codec, Fixed, LastText, LongList, Meaning as _, Pair, Rest, until_nul};
 use crate::record::misc;
-use crate::records::{BuildId, put_string, string};
+use crate::records::{BuildId, Mmap2File, put_string, string};
 use crate::{EventAttr, Reader, Result, Words, Writer};
 
 /// HEADER_ATTR (since 2.6.35): an attr, then ids (u64) up to the end. The ids start at the offset `size` of the attr; a `size` of 0 means 64.
@@ -52,7 +55,7 @@ impl<'a> EventTypeName<'a> {
 
     pub(super) fn parse(r: &mut Reader<'a>) -> Result<EventTypeName<'a>> {
         let config = r.u64("EVENT_TYPE event_id")?;
-        Ok(EventTypeName { config, name: fixed_text(r.take(r.remaining().min(Self::NAME_BYTES), "EVENT_TYPE name")?) })
+        Ok(EventTypeName { config, name: until_nul(r.take(r.remaining().min(Self::NAME_BYTES), "EVENT_TYPE name")?) })
     }
 
     /// Appends the payload; a name is cut at 64 bytes.
@@ -99,15 +102,34 @@ impl<'a> BuildIdRecord<'a> {
         self.cpumode | misc::BUILD_ID_SIZE
     }
 
+    /// Returns true for a file of a kernel. Its build id is public: it says no more than the kernel's release.
+    fn is_of_kernel(&self) -> bool {
+        matches!(self.cpumode, misc::KERNEL | misc::GUEST_KERNEL)
+    }
+
+    /// Returns the path to write.
+    pub(crate) fn written_path(&self, w: &mut Writer<'_>) -> Cow<'a, [u8]> {
+        match self.is_of_kernel() {
+            true => KernelMapping::written(self.filename, w),
+            false => Mapping::written(self.filename, w),
+        }
+    }
+
     /// Appends the payload.
     pub fn encode(&self, w: &mut Writer<'_>) {
         self.encode_ids(w);
-        put_string(w, self.filename);
+        let path = self.written_path(w);
+        put_string(w, &path);
     }
 
     /// Appends the fields in front of the path.
     pub(crate) fn encode_ids(&self, w: &mut Writer<'_>) {
-        let id = self.id.as_bytes();
+        let id = match self.is_of_kernel() {
+            true => Mmap2File::BuildId(self.id),
+            false => w.replaced(Mmap2File::BuildId(self.id), |secrets, file| secrets.file(file)),
+        };
+        let Mmap2File::BuildId(id) = id else { return };
+        let id = id.as_bytes();
         w.u32(self.pid as u32).bytes(id).zeros(20 - id.len()).u8(id.len() as u8).zeros(3);
     }
 }
@@ -167,7 +189,8 @@ impl<'a> EventUpdate<'a> {
         };
         w.u64(kind).u64(self.id);
         match &self.update {
-            Update::Unit(text) | Update::Name(text) => put_string(w, text),
+            Update::Unit(text) => put_string(w, text),
+            Update::Name(text) => LastText::<Event>::put(text, w),
             Update::Scale(scale) => drop(w.u64(scale.to_bits())),
             Update::Cpus(cpus) => cpus.encode(w),
             Update::Other { bytes, .. } => drop(w.bytes(bytes)),
@@ -188,10 +211,10 @@ record! {
 
     /// BPF_METADATA: the `bpf_metadata_*` variables of a program. perf appends a trailer of zeros. Writers cut texts that are
     /// longer than their field.
-    pub struct BpfMetadata {
+    pub struct BpfMetadata<'a> {
         /// Symbol of a function of the program (`bpf_prog_<tag>_<name>`).
-        pub prog_name: Vec<u8> as Fixed<512>,
+        pub prog_name: &'a [u8] as Fixed<Symbol, 512>,
         /// `nr u64`, then names of the variables without their prefix, and values as text.
-        pub entries: Vec<(Vec<u8>, Vec<u8>)> as LongList<Pair<Fixed<64>, Fixed<256>>>,
+        pub entries: Vec<(&'a [u8], &'a [u8])> as LongList<Pair<Fixed<Value, 64>, Fixed<Value, 256>>>,
     }
 }

@@ -1,6 +1,7 @@
 //! Target and clock of the recording: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
 //! perf 3.17).
 
+use crate::layout::meaning::Comm;
 use crate::layout::{Codec, Fixed, List, LongList, Padded, Plain, Rest, layout};
 use crate::{Error, Reader, Result, Writer};
 
@@ -38,11 +39,11 @@ layout! {
     }
 
     /// A task of a THREAD_MAP.
-    pub struct ThreadMapEntry {
+    pub struct ThreadMapEntry<'a> {
         /// Thread id.
         pub tid: u64,
         /// Name of the thread, possibly empty; cut to 15 bytes.
-        pub comm: Vec<u8> as Fixed<16>,
+        pub comm: &'a [u8] as Fixed<Comm, 16>,
     }
 
     /// Fields of TIME_CONV for cycle counters that wrap (since perf 5.10).
@@ -58,9 +59,9 @@ layout! {
 
 record! {
     /// THREAD_MAP (since perf 4.4): the recorded tasks; one entry with pid −1 for all tasks.
-    pub struct ThreadMap {
+    pub struct ThreadMap<'a> {
         /// `nr u64`, then the tasks.
-        pub entries: Vec<ThreadMapEntry> as LongList,
+        pub entries: Vec<ThreadMapEntry<'a>> as LongList,
     }
 
     /// TIME_CONV (since perf 3.17): converts the CPU's cycle counter to the recording's clock by

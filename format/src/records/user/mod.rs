@@ -87,7 +87,8 @@ macro_rules! payloads {
                 }
             }
 
-            fn encode_body(&self, w: &mut Writer<'_>) {
+            /// Appends the body of the record, without header and padding.
+            pub fn encode_body(&self, w: &mut Writer<'_>) {
                 match self {
                     $(UserPayload::$name(payload) => payload.encode(w),)*
                     UserPayload::TracingData { size_bytes, inside: [] } => drop(w.u32(*size_bytes).u32(0)),
@@ -122,7 +123,7 @@ payloads! {
     /// AUXTRACE_ERROR.
     AuxtraceError(AuxtraceError<'a>): AUXTRACE_ERROR => AuxtraceError::parse(r);
     /// THREAD_MAP.
-    ThreadMap(ThreadMap): THREAD_MAP;
+    ThreadMap(ThreadMap<'a>): THREAD_MAP;
     /// CPU_MAP.
     CpuMap(CpuMap): CPU_MAP => CpuMap::parse(r);
     /// STAT_CONFIG.
@@ -138,7 +139,7 @@ payloads! {
     /// HEADER_FEATURE.
     Feature(FeatureRecord<'a>): HEADER_FEATURE;
     /// BPF_METADATA.
-    BpfMetadata(BpfMetadata): BPF_METADATA;
+    BpfMetadata(BpfMetadata<'a>): BPF_METADATA;
     /// SCHEDSTAT_CPU.
     SchedstatCpu(SchedstatCpu): SCHEDSTAT_CPU;
     /// SCHEDSTAT_DOMAIN.
@@ -174,9 +175,4 @@ fn compressed2<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     let bytes = r.take(size, "COMPRESSED2 data")?;
     r.rest();
     Ok(bytes)
-}
-
-/// Text in a field of fixed size, up to the first NUL.
-fn fixed_text(field: &[u8]) -> &[u8] {
-    &field[..field.iter().position(|b| *b == 0).unwrap_or(field.len())]
 }

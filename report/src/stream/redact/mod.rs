@@ -14,10 +14,8 @@ mod target;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use bprec_format::feature::tracing::TracingData;
-use bprec_format::feature::{BuildIds, EventDesc, Feature, GroupDesc, SectionContent as _, Text, TextList};
-use bprec_format::records::BuildId;
-use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, misc, software};
+use bprec_format::feature::{EventDesc, Feature, SectionContent as _, Text};
+use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, software};
 
 use names::{Names, SecretKind};
 use rustc_hash::FxHashSet;
@@ -54,13 +52,18 @@ pub struct Redactor {
     programs: bool,
     /// Ids of events that carry output of programs.
     outputs: FxHashSet<u64>,
+    /// True while a record of the kernel's code is redacted: its paths and files are public.
+    is_of_kernel: bool,
+    /// True while the name of an event with output of programs is redacted.
+    is_output: bool,
 }
 
 impl Redactor {
     /// Makes a redactor with random address offsets and hash keys.
     pub fn new(what: Redact) -> Redactor {
         let programs = what == Redact::MachineAndPrograms;
-        Redactor { names: Names::default(), shift: Shift::random(), programs, outputs: FxHashSet::default() }
+        let (names, shift, outputs) = (Names::default(), Shift::random(), FxHashSet::default());
+        Redactor { names, shift, programs, outputs, is_of_kernel: false, is_output: false }
     }
 
     /// Redacts the file name of a recording.
@@ -137,36 +140,10 @@ impl Redactor {
 
     /// Redacts a section; `None` for sections that are left out, or that [`Redactor::programs`] writes.
     fn section(&mut self, section: &FeatureSection<'_>, endian: Endian) -> Option<Vec<u8>> {
-        let (bytes, offset) = (&section.bytes[..], section.offset);
-        Some(match section.feature {
-            Feature::HOSTNAME => {
-                let name = Text::parse(bytes, offset, endian).ok()?.value.0;
-                Text(&self.names.replace(SecretKind::Host, name)).to_bytes(endian)
-            }
-            Feature::CMDLINE => {
-                let words = TextList::parse(bytes, offset, endian).ok()?.value.0;
-                TextList(vec![&self.names.replace(SecretKind::Command, &words.join(&b' '))]).to_bytes(endian)
-            }
-            Feature::BUILD_ID => {
-                let mut ids = BuildIds::parse(bytes, offset, endian).ok()?.value;
-                let replaced: Vec<(BuildId, Vec<u8>)> = ids
-                    .0
-                    .iter()
-                    .map(|id| match id.cpumode {
-                        misc::KERNEL | misc::GUEST_KERNEL => (id.id, self.names.kernel_mapping(id.filename)),
-                        _ => {
-                            let build_id = self.names.build_id(id.id.as_bytes());
-                            (BuildId::new(&build_id), self.names.mapping(id.filename))
-                        }
-                    })
-                    .collect();
-                for (id, (build_id, file)) in ids.0.iter_mut().zip(&replaced) {
-                    (id.id, id.filename) = (*build_id, file);
-                }
-                ids.to_bytes(endian)
-            }
+        (self.is_of_kernel, self.is_output) = (false, false);
+        match section.feature {
             Feature::EVENT_DESC => {
-                let mut events = EventDesc::parse(bytes, offset, endian).ok()?.value;
+                let mut events = EventDesc::parse(&section.bytes, section.offset, endian).ok()?.value;
                 let replaced: Vec<(Vec<u8>, Vec<u8>)> = events
                     .events
                     .iter()
@@ -174,49 +151,21 @@ impl Redactor {
                         let mut attr = Vec::new();
                         let known = EventAttr::parse(event.attr, 0, endian).ok();
                         known.iter().for_each(|known| self.attr(known).encode(&mut attr, endian));
-                        (attr, self.event_name(event.name, known.as_ref().is_some_and(is_output)))
+                        self.is_output = known.as_ref().is_some_and(is_output);
+                        (attr, self.event_name(event.name))
                     })
                     .collect();
                 for (event, (attr, name)) in events.events.iter_mut().zip(&replaced) {
                     (event.attr, event.name) = (attr, name);
                 }
-                events.to_bytes(endian)
+                Some(events.to_bytes(endian))
             }
-            Feature::GROUP_DESC => {
-                let mut groups = GroupDesc::parse(bytes, offset, endian).ok()?.value;
-                let names: Vec<Vec<u8>> = groups.0.iter().map(|group| self.event_name(group.name, false)).collect();
-                groups.0.iter_mut().zip(&names).for_each(|(group, name)| group.name = name);
-                groups.to_bytes(endian)
-            }
-            Feature::TRACING_DATA => {
-                let formats = TracingData::parse(bytes, offset, endian).ok()?.value;
-                TracingData { kallsyms: b"", printk_formats: b"", saved_cmdlines: b"", ..formats }.to_bytes(endian)
-            }
-            Feature::OSRELEASE
-            | Feature::VERSION
-            | Feature::ARCH
-            | Feature::NRCPUS
-            | Feature::CPUDESC
-            | Feature::CPUID
-            | Feature::TOTAL_MEM
-            | Feature::CPU_TOPOLOGY
-            | Feature::NUMA_TOPOLOGY
-            | Feature::BRANCH_STACK
-            | Feature::PMU_MAPPINGS
-            | Feature::STAT
-            | Feature::CACHE
-            | Feature::SAMPLE_TIME
-            | Feature::MEM_TOPOLOGY
-            | Feature::CLOCKID
-            | Feature::CPU_PMU_CAPS
-            | Feature::CLOCK_DATA
-            | Feature::HYBRID_TOPOLOGY
-            | Feature::PMU_CAPS
-            | Feature::CPU_DOMAIN_INFO
-            | Feature::E_MACHINE
-            | Feature::CLN_SIZE => bytes.to_vec(),
-            _ => return None,
-        })
+            // The layout of the topology needs another section, and flags have no layout: nothing in them is a secret.
+            Feature::CPU_TOPOLOGY | Feature::BRANCH_STACK | Feature::STAT => Some(section.bytes.to_vec()),
+            // Redacted records are not compressed.
+            Feature::COMPRESSED => None,
+            feature => feature.redacted(&section.bytes, endian, self),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::names::SecretKind;
 use super::records::REMOVED;
 
 impl Redactor {
-    /// Redacts a state, or returns the reason for leaving it out.
+    /// Redacts what depends on several fields of a state, or returns the reason for leaving it out. The layout marks all other secrets.
     pub(super) fn state(&mut self, mut state: State) -> Result<State, &'static str> {
         match &mut state {
             // Map contents and unknown kinds may hold any data. Names of containers are found by the container ids in cgroup paths. Redaction
@@ -19,29 +19,32 @@ impl Redactor {
             State::Program(program) if self.programs => program.metadata.clear(),
             _ => {}
         }
-        state.secrets(self);
         Ok(state)
     }
 }
 
 impl Secrets for Redactor {
-    fn text(&mut self, secret: Secret, text: &mut Vec<u8>) {
-        *text = match secret {
+    fn text(&mut self, secret: Secret, text: &[u8]) -> Vec<u8> {
+        match secret {
+            Secret::Host => self.names.replace(SecretKind::Host, text),
+            Secret::CommandLine => self.names.replace(SecretKind::Command, text),
+            Secret::Contents => Vec::new(),
             Secret::Comm => self.names.comm(text),
             Secret::CommOrCgroup if !text.starts_with(b"/") => self.names.comm(text),
             Secret::Cgroup | Secret::CommOrCgroup => self.names.cgroup(text),
             Secret::Path => self.names.replace(SecretKind::Path, text),
-            Secret::Mapping => self.names.mapping(text),
-            Secret::Target if is_plain_target(text) => return,
+            Secret::Mapping if !self.is_of_kernel => self.names.mapping(text),
+            Secret::Mapping | Secret::KernelMapping => self.names.kernel_mapping(text),
+            Secret::Target if is_plain_target(text) => text.to_vec(),
             Secret::Target => self.names.replace(SecretKind::Command, text),
-            Secret::Tier if [&b"exact"[..], b"stats", b"off"].contains(&&text[..]) => return,
-            Secret::Event => self.event(&String::from_utf8_lossy(text)).into_bytes(),
+            Secret::Tier if [&b"exact"[..], b"stats", b"off"].contains(&text) => text.to_vec(),
+            Secret::Event => self.event_name(text),
             Secret::Machine => self.names.replace(SecretKind::Machine, text),
             Secret::Boot => self.names.replace(SecretKind::Boot, text),
             Secret::Symbol => self.symbol(text),
             Secret::Program if self.programs => self.names.program(text),
             Secret::Map if self.programs => self.names.replace(SecretKind::Map, text),
-            Secret::Program | Secret::Map => return,
+            Secret::Program | Secret::Map => text.to_vec(),
             Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
             Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
             // All other secrets: values chosen by a program's author, unknown words in place of a tier of counters, and kinds that later versions of
@@ -50,24 +53,24 @@ impl Secrets for Redactor {
         }
     }
 
-    fn address(&mut self, address: &mut u64) {
-        *address = self.shift.of(*address);
+    fn address(&mut self, address: u64) -> u64 {
+        self.shift.of(address)
     }
 
-    fn tag(&mut self, tag: &mut [u8; 8]) {
-        if self.programs {
-            *tag = self.names.tag(*tag);
-        }
+    fn tag(&mut self, tag: [u8; 8]) -> [u8; 8] {
+        if self.programs { self.names.tag(tag) } else { tag }
     }
 
-    fn file(&mut self, file: &mut Mmap2File) {
-        *file = self.names.file(file);
+    fn file(&mut self, file: Mmap2File) -> Mmap2File {
+        if self.is_of_kernel { file } else { self.names.file(&file) }
     }
 
-    fn btf_id(&mut self, id: &mut u32) {
-        if self.programs {
-            *id = 0;
-        }
+    fn namespace(&mut self, inode: u64) -> u64 {
+        self.names.namespace(inode)
+    }
+
+    fn btf_id(&mut self, id: u32) -> u32 {
+        if self.programs { 0 } else { id }
     }
 }
 

@@ -165,7 +165,7 @@ fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> 
             write!(out, " time {} id {} stream id {}", throttle.time_ns, throttle.id, throttle.stream_id)
         }
         Payload::User(UserPayload::BpfMetadata(metadata)) => {
-            write!(out, " prog {}", Plain(&metadata.prog_name))?;
+            write!(out, " prog {}", Plain(metadata.prog_name))?;
             let mut pairs = metadata.entries.iter();
             pairs.try_for_each(|(key, value)| {
                 out.push('\n');
