@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use bprec_record::{Finding, Limit, Status, doctor};
-use bprec_report::{Paint, TextStyle, Tone, printable, wrap};
+use bprec_report::{Paint, TextStyle, Tone, printable, wrap, write_texts};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::args::OUTPUT;
 use crate::pager::PagerArgs;
 use crate::terminal::{UNBOUNDED, style};
+use crate::view::FormatArgs;
 
 /// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///
@@ -18,9 +18,8 @@ use crate::terminal::{UNBOUNDED, style};
 /// can be recorded here.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print JSON (docs/doctor.md).
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 
     #[command(flatten)]
     pager: PagerArgs,
@@ -30,7 +29,9 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let findings = doctor();
     let is_impossible = findings.iter().any(|finding| finding.status == Status::Impossible);
     args.pager.output().print(|mut out| {
-        if args.json {
+        if args.format.csv || args.format.markdown {
+            write_texts(Finding::COLUMNS, findings.iter().map(Finding::cells), args.format.csv, &mut out)?;
+        } else if args.format.json {
             let document = json!({
                 "schema_version": 1,
                 "recording": if is_impossible { "impossible" } else { "possible" },
@@ -46,13 +47,13 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     Ok(if is_impossible { Outcome::NothingMatched } else { Outcome::Done })
 }
 
-/// Word for a status, and its tone on a terminal.
-fn shown(status: Status) -> (&'static str, Tone) {
+/// Tone of a status on a terminal.
+fn tone(status: Status) -> Tone {
     match status {
-        Status::Fine => ("ok", Tone::Green),
-        Status::Limited => ("limited", Tone::Yellow),
-        Status::Impossible => ("impossible", Tone::Red),
-        Status::Unknown => ("unknown", Tone::Dim),
+        Status::Fine => Tone::Green,
+        Status::Limited => Tone::Yellow,
+        Status::Impossible => Tone::Red,
+        Status::Unknown => Tone::Dim,
     }
 }
 
@@ -64,7 +65,7 @@ fn as_json(finding: &Finding) -> Value {
     };
     json!({
         "check": finding.name,
-        "status": shown(finding.status).0,
+        "status": finding.status.name(),
         "found": finding.found,
         "limits": finding.limits.iter().map(limit).collect::<Vec<_>>(),
     })
@@ -79,8 +80,7 @@ const LIMIT: [usize; 2] = [4, 6];
 fn write(finding: &Finding, out: &mut impl Write, paint: Paint, width: usize) -> io::Result<()> {
     // Error messages and paths may contain control characters.
     let found = wrap(&printable(&finding.found), width, FOUND, FOUND).join(&format!("\n{:FOUND$}", ""));
-    let (word, tone) = shown(finding.status);
-    let state = paint.text(tone, &format!("{word:<10}"));
+    let state = paint.text(tone(finding.status), &format!("{:<10}", finding.status.name()));
     writeln!(out, "{state}  {:<22}  {found}", finding.name)?;
     let [begin, hanging] = LIMIT;
     let mut line = |text: &str, width| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bprec_report::{
-    By, Document, Header, Input, MapFilter, MapsOptions, MapsSummary, Options, Payer, Session, Sort, TableColumns,
-    TableStyle, TextStyle,
+    By, Document, Header, Input, MapFilter, MapsForm, MapsOptions, MapsSummary, Options, Payer, Session, Sort,
+    TableColumns, TableStyle, TextStyle,
 };
 
 use crate::args::{OUTPUT, PartArgs, ProgramArgs, SELECTION, VIEWS};
@@ -169,7 +169,7 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "*",
         group = VIEW,
-        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all", "wide", "notes"],
+        conflicts_with_all = ["time", "cpu", "comms", "event", "all", "wide", "notes"],
         help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
@@ -234,10 +234,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if !args.tui {
         redacted.take().into_iter().for_each(Redacted::print);
     }
-    let mut style = TextStyle { all_notes: args.notes, ..style(&io::stdout()) };
-    if args.wide {
-        style.width = UNBOUNDED;
-    }
+    let shown = style(&io::stdout());
+    let width = if args.wide { UNBOUNDED } else { shown.width };
+    let style = TextStyle { all_notes: args.notes, width, ..shown };
     let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
     if let Some(header) = header.as_ref().filter(|_| !args.form.format.json) {
         out.write_all(header.to_string().as_bytes())?;
@@ -251,7 +250,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             maps: args.maps,
             programs: args.programs.select.prog,
             limit: args.programs.limit,
-            json: args.form.format.json,
+            form: MapsForm::of(args.form.format.json, args.form.format.csv, args.form.format.markdown),
             header: header.take(),
             text: style,
         };

@@ -304,6 +304,34 @@ fn lines_are_as_wide_as_the_terminal() {
     }
 }
 
+/// CSV and Markdown have a line per check, with the words of the JSON.
+#[test]
+fn tables_have_the_checks_of_the_json() {
+    let document = doctor(&[]);
+    let shown = |form: &str| {
+        let output = Command::new(BPREC).args(["doctor", form]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (csv, markdown) = (shown("--csv"), shown("--markdown"));
+    assert_eq!(csv.lines().next(), Some("check,status,found,costs,remedies"));
+    let rows = markdown.lines().skip_while(|line| !line.starts_with("| ---")).skip(1);
+    let mut rows = rows.take_while(|line| line.starts_with('|'));
+    let mut lines = csv.lines().skip(1);
+    for check in document["checks"].as_array().unwrap() {
+        let [name, status] = ["check", "status"].map(|member| check[member].as_str().unwrap());
+        let line = lines.next().unwrap();
+        assert!(line.starts_with(&format!("{name},{status},")), "{line}");
+        for limit in check["limits"].as_array().unwrap() {
+            let remedy = limit["command"].as_str().or(limit["hint"].as_str()).unwrap();
+            let said = [limit["cost"].as_str().unwrap(), remedy].map(|text| text.replace('"', "\"\""));
+            assert!(said.iter().all(|text| line.contains(text.as_str())), "{line}: {said:?}");
+        }
+        let row = rows.next().unwrap().replace('\\', "");
+        assert!(row.starts_with(&format!("| {name} | {status} |")), "{row}");
+    }
+    assert_eq!((lines.next(), rows.next()), (None, None));
+}
+
 #[test]
 fn nothing_stays() {
     let test = "nothing_stays";

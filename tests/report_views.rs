@@ -75,7 +75,6 @@ fn options_without_effect_on_a_view_are_refused_by_name() {
         ["--header", "--markdown"],
         ["--markdown", "--json"],
         ["--markdown", "--wide"],
-        ["--maps", "--markdown"],
         ["--json", "--no-children"],
         ["--maps", "--all"],
         ["--advise", "--limit=3"],

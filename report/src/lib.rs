@@ -60,7 +60,7 @@ pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
-pub use query::maps::MapsOptions;
+pub use query::maps::{MapsForm, MapsOptions};
 pub use session::{MapsSummary, Session, maps};
 pub use stream::redact::{Redact, Redactor};
 pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
@@ -69,7 +69,7 @@ pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary,
 pub use view::tui;
 pub use view::{
     CostPart, Detail, Document, FirstScreen, Flag, FlameBox, HotLine, Listing, ListingRow, MachinePart, PageTable,
-    ScreenRow, StatFormat, StatWriter, TablesPage, Trust, to_ascii,
+    ScreenRow, StatFormat, StatWriter, TablesPage, Trust, to_ascii, write_texts,
 };
 
 /// Reports the cost of each program: every sample is charged to the BPF program that it was taken in.

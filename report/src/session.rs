@@ -367,12 +367,7 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
-    let written = if options.json {
-        view::write_maps_json(&report, options.header.as_ref(), out)
-    } else {
-        view::write_maps_text(&report, out, options.text)
-    };
-    recording.checked(written.map_err(Error::from))?;
+    recording.checked(view::write_maps(&report, options, out).map_err(Error::from))?;
     Ok(MapsSummary { written: report.ids.len(), recorded: report.recorded, programs: index.programs.list.len() })
 }
 

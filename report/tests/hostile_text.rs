@@ -9,8 +9,8 @@ mod page;
 
 use bprec_format::Container;
 use bprec_report::{
-    By, Document, ExportFormat, Fields, Group, Input, MapsOptions, Options, Payer, ScriptOptions, Session, Show,
-    Source, Split, by_prog, counters, header, maps, printable, script,
+    By, Document, ExportFormat, Fields, Group, Input, MapsForm, MapsOptions, Options, Payer, ScriptOptions, Session,
+    Show, Source, Split, by_prog, counters, header, maps, printable, script,
 };
 use flate2::read::GzDecoder;
 use std::io::Read;
@@ -131,10 +131,15 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
         report.write_csv(&mut out).unwrap();
         is_csv(what, &out, found);
     }
-    for json in [false, true] {
+    for form in MapsForm::ALL {
         out.clear();
-        if maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).is_ok() {
-            (if json { is_json } else { is_harmless })(what, &out, found);
+        if maps(&input, &MapsOptions { form, ..MapsOptions::default() }, &mut out).is_ok() {
+            let is_right = match form {
+                MapsForm::Json => is_json,
+                MapsForm::Csv => is_csv,
+                MapsForm::Text | MapsForm::Markdown => is_harmless,
+            };
+            is_right(what, &out, found);
         }
     }
     let all = Options { threads: Some(1), ..Options::default() };

@@ -16,8 +16,8 @@ use bprec_format::{
 };
 use bprec_report::model::{DiffNote, Note};
 use bprec_report::{
-    By, DiffOptions, Document, ExportFormat, Group, Input, MapsOptions, Options, ScriptOptions, Session, Source,
-    by_prog, diff, maps, script,
+    By, DiffOptions, Document, ExportFormat, Group, Input, MapsForm, MapsOptions, Options, ScriptOptions, Session,
+    Source, by_prog, diff, maps, script,
 };
 use limits::within_limits;
 
@@ -183,10 +183,10 @@ fn programs_and_maps() {
     let text = String::from_utf8(text).unwrap();
     let used = text.lines().find(|line| line.starts_with("  used by ")).unwrap();
     assert!(used.starts_with("  used by 1 , 2 , ") && used.ends_with(", 100 , +300 more"), "{used}");
-    let options = MapsOptions { json: true, ..MapsOptions::default() };
+    let options = MapsOptions { form: MapsForm::Json, ..MapsOptions::default() };
     within_limits("maps --json", size, || maps(&input, &options, &mut sink()).unwrap());
     let mut text = Vec::new();
-    let options = MapsOptions { json: true, maps: vec!["7".parse().unwrap()], ..MapsOptions::default() };
+    let options = MapsOptions { form: MapsForm::Json, maps: vec!["7".parse().unwrap()], ..MapsOptions::default() };
     maps(&input, &options, &mut text).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(document["maps"][0]["programs"].as_array().unwrap().len(), programs as usize, "JSON has all");

@@ -1,7 +1,7 @@
 //! The report shows the full names of maps from the source code; the kernel keeps only 15 characters.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use bprec_report::{Input, MapFilter, MapsOptions, maps};
+use bprec_report::{Input, MapFilter, MapsForm, MapsOptions, maps};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn names(recording: &str, filter: Option<&str>) -> Vec<String> {
     let input = Input::open(fixtures().join("recordings").join(recording)).unwrap();
     let filter: Vec<MapFilter> = filter.map(|filter| filter.parse().unwrap()).into_iter().collect();
     let mut out = Vec::new();
-    maps(&input, &MapsOptions { maps: filter, json: true, ..MapsOptions::default() }, &mut out).unwrap();
+    maps(&input, &MapsOptions { maps: filter, form: MapsForm::Json, ..MapsOptions::default() }, &mut out).unwrap();
     let json: Value = serde_json::from_slice(&out).unwrap();
     json["maps"].as_array().unwrap().iter().filter_map(|map| map["name"].as_str().map(str::to_owned)).collect()
 }

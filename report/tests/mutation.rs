@@ -26,9 +26,9 @@ use bprec_format::feature::{
 };
 use bprec_format::{File, Metadata};
 use bprec_report::{
-    AnnotateOptions, By, Detail, DiffOptions, Document, ExportFormat, Group, Input, MapsOptions, Options, Payer,
-    Redact, RewriteOptions, ScriptOptions, Session, Show, Source, Split, TimeRange, by_prog, counters, diff, header,
-    maps, rewrite, script,
+    AnnotateOptions, By, Detail, DiffOptions, Document, ExportFormat, Group, Input, MapsForm, MapsOptions, Options,
+    Payer, Redact, RewriteOptions, ScriptOptions, Session, Show, Source, Split, TimeRange, by_prog, counters, diff,
+    header, maps, rewrite, script,
 };
 use damaged::{Numbers, inputs, mutate};
 use limits::within_limits;
@@ -177,8 +177,8 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
         let format = ExportFormat::ALL[numbers.below(ExportFormat::ALL.len())];
         let _ = session.export(&options, format, &mut std::io::sink());
     }
-    let json = numbers.below(2) == 0;
-    let _ = maps(input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
+    let form = MapsForm::ALL[numbers.below(MapsForm::ALL.len())];
+    let _ = maps(input, &MapsOptions { form, ..MapsOptions::default() }, &mut std::io::sink());
     let _ = header(input);
 }
 

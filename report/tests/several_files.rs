@@ -9,8 +9,8 @@ use bprec_format::feature::{ClockData, Feature, SampleTime, SectionContent as _,
 use bprec_format::records::{BpfEventKind, Payload, write_record};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, Record, RecordType, SampleId, Writer};
 use bprec_report::{
-    AnnotateOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Session, TimeRange, WallRange,
-    counters, maps, recordings_of,
+    AnnotateOptions, Document, ExportFormat, Input, MapsForm, MapsOptions, Options, Payer, Session, TimeRange,
+    WallRange, counters, maps, recordings_of,
 };
 use serde_json::Value;
 use states::{append, file, is_state, open};
@@ -277,9 +277,9 @@ fn outputs(input: &Input) -> Vec<(String, String)> {
     put!("advice", session.advice(&options));
     let query = Options { programs: vec!["*".parse().unwrap()], ..Options::default() };
     put!("annotate", session.annotate(&AnnotateOptions { query, ..AnnotateOptions::default() }));
-    for json in [false, true] {
+    for form in MapsForm::ALL {
         put("maps", &|out| {
-            maps(input, &MapsOptions { json, ..MapsOptions::default() }, out).unwrap();
+            maps(input, &MapsOptions { form, ..MapsOptions::default() }, out).unwrap();
         });
     }
     for format in ExportFormat::ALL {

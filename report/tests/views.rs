@@ -7,7 +7,7 @@ mod page;
 mod support;
 
 use bprec_report::{
-    Document, ExportFormat, Input, MapsOptions, Options, Report, Session, TimeRange, by_prog, counters, maps,
+    Document, ExportFormat, Input, MapsForm, MapsOptions, Options, Report, Session, TimeRange, by_prog, counters, maps,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,19 +110,22 @@ fn counters_are_the_same_in_table_json_and_csv() {
 }
 
 #[test]
-fn maps_are_the_same_in_text_and_json() {
+fn maps_are_the_same_in_each_form() {
     let (mut compared, mut entries_compared) = (0, 0);
     for path in fixtures() {
         let input = Input::open(&path).unwrap();
-        let write = |json| {
+        let write = |form| {
             let mut out = Vec::new();
-            maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).unwrap();
+            maps(&input, &MapsOptions { form, ..MapsOptions::default() }, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let (text, json) = (write(false), write(true));
+        let [text, json, csv, markdown] = MapsForm::ALL.map(write);
         let json: Value = serde_json::from_str(&json).unwrap();
         let text = format!("\n{text}");
         let mut blocks = text.split("\nMAP ").skip(1);
+        let mut lines_of_csv = csv.lines().skip(1);
+        let rows = markdown.lines().skip_while(|line| !line.starts_with("| ---:")).skip(1);
+        let mut rows = rows.take_while(|line| line.starts_with('|'));
         for map in json["maps"].as_array().unwrap() {
             let block = blocks.next().unwrap();
             let at = format!("{}: {block}", path.display());
@@ -157,6 +160,17 @@ fn maps_are_the_same_in_text_and_json() {
             } else {
                 assert!(block.contains(&format!("  used by {}\n", users.join(", "))), "{at}");
             }
+            let field = |value: &Value| value.as_u64().map_or(String::new(), |number| number.to_string());
+            let users = if users.len() > 1 { format!("\"{}\"", users.join(", ")) } else { users.join(", ") };
+            let flags = map["flags"].as_array().unwrap().iter().filter_map(Value::as_str);
+            let flags: Vec<&str> = flags.chain((map["frozen"] == true).then_some("frozen")).collect();
+            let entries = map["contents"]["list"].as_array().map_or(String::new(), |list| list.len().to_string());
+            let facts = ["key_bytes", "value_bytes", "max_entries", "memory_bytes"].map(|name| field(&map[name]));
+            let map_type = map["type"].as_str().unwrap_or_default();
+            let expected = [map["id"].to_string(), name.to_owned(), map_type.to_owned()].into_iter().chain(facts);
+            let expected: Vec<String> = expected.chain([flags.join(" "), entries, users]).collect();
+            assert_eq!(lines_of_csv.next().unwrap(), expected.join(","), "{at}");
+            assert!(rows.next().unwrap().starts_with(&format!("| {} |", map["id"])), "{at}");
             if let Some(contents) = map["contents"].as_object() {
                 let shown = block.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")).count();
                 assert_eq!(shown, contents["list"].as_array().unwrap().len(), "{at}");
@@ -164,7 +178,7 @@ fn maps_are_the_same_in_text_and_json() {
             }
             compared += 1;
         }
-        assert_eq!(blocks.next(), None);
+        assert_eq!((blocks.next(), lines_of_csv.next(), rows.next()), (None, None, None));
     }
     assert!(compared > 100, "{compared} maps, {entries_compared} entries");
 }

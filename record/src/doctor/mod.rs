@@ -35,6 +35,18 @@ pub enum Status {
     Unknown,
 }
 
+impl Status {
+    /// Word for the status, also in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Fine => "ok",
+            Status::Limited => "limited",
+            Status::Impossible => "impossible",
+            Status::Unknown => "unknown",
+        }
+    }
+}
+
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -49,6 +61,18 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Columns of a table of findings: names in CSV, and headings.
+    pub const COLUMNS: [(&'static str, &'static str); 5] =
+        [("check", "CHECK"), ("status", "STATUS"), ("found", "FOUND"), ("costs", "COSTS"), ("remedies", "CHANGE WITH")];
+
+    /// Cells of [`Finding::COLUMNS`]; costs and remedies of several limits are joined.
+    pub fn cells(&self) -> [String; 5] {
+        let of_limits = |of: fn(&Limit) -> &str| self.limits.iter().map(of).collect::<Vec<_>>().join("; ");
+        let costs = of_limits(|limit| limit.cost());
+        let remedies = of_limits(|limit| limit.command().unwrap_or(limit.remedy()));
+        [self.name.to_owned(), self.status.name().to_owned(), self.found.clone(), costs, remedies]
+    }
+
     fn new(name: &'static str, found: impl Into<String>, limit: Option<Limit>) -> Finding {
         let status = match limit {
             None => Status::Fine,

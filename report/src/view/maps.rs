@@ -1,12 +1,16 @@
-//! BPF maps as text: a few lines about each map, and a line per entry.
+//! BPF maps as text: a few lines about each map, and a line per entry; and as a table with a line per map.
 
+use super::blocks::{Block, View, problems};
 use super::c_types::definitions;
+use super::columns::{LineColumn, LineColumns};
+use super::grid::Column;
 use super::line::TonedLine;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds, wrap};
 use crate::options::Tone;
 use crate::query::maps::{EntryValue, Map, MapsReport, StackTraceFrame};
 use bprec_format::bpf::names::map_flags;
+use bprec_format::bprec::state;
 use std::io;
 
 /// Output of lines that are wrapped to a width.
@@ -40,6 +44,49 @@ pub(super) fn write(report: &MapsReport<'_>, out: &mut Lines<'_>) -> io::Result<
         out.line(0, &format!("problem: {problem}"))?;
     }
     Ok(())
+}
+
+/// Columns of the tables: a line per map.
+fn fields<'r>(report: &'r MapsReport<'r>) -> LineColumns<'r, Map<'r>> {
+    type F<'r> = LineColumn<'r, Map<'r>>;
+    let number = |name: &'static str, heading, value: fn(&state::Map) -> Option<u64>| {
+        let of = move |map: &Map<'_>| map.about.and_then(value);
+        F::csv(name, of)
+            .and_text(Column::number(heading), move |map| of(map).map_or_else(|| UNKNOWN.to_owned(), grouped))
+    };
+    let map_type = |map: &Map<'_>| map.map_type().map(|it| it.to_string());
+    let flags = |map: &Map<'_>| {
+        let frozen = map.about.is_some_and(|about| about.frozen).then(|| "frozen".to_owned());
+        map.about.map(|about| map_flags(about.flags).chain(frozen).collect::<Vec<_>>().join(" "))
+    };
+    let users = |map: &Map<'_>| {
+        report.users(map).map(|user| format!("{} {}", user.id, user.name)).collect::<Vec<_>>().join(", ")
+    };
+    LineColumns::new([
+        F::csv("id", |map| Some(map.id)).and_text(Column::number("ID"), |map| map.id.to_string()),
+        F::csv("name", |map| Some(map.name.to_string())).and_text(Column::text("MAP"), |map| map.name.to_string()),
+        F::csv("type", map_type).and_text(Column::text("TYPE"), move |map| map_type(map).unwrap_or_default()),
+        number("key_bytes", "KEY", |about| Some(about.key_bytes.into())),
+        number("value_bytes", "VALUE", |about| Some(about.value_bytes.into())),
+        number("max_entries", "MAX ENTRIES", |about| Some(about.max_entries.into())),
+        number("memory_bytes", "MEMORY", |about| about.memlock_bytes),
+        F::csv("flags", flags).and_text(Column::text("FLAGS"), move |map| flags(map).unwrap_or_default()),
+        F::csv("entries", |map| map.contents.map(|contents| contents.len())),
+        F::csv("programs", move |map| Some(users(map))).and_text(Column::text("PROGRAMS"), users),
+    ])
+}
+
+/// Table for Markdown.
+pub(super) fn view<'r>(report: &'r MapsReport<'r>) -> View<'r> {
+    let maps: Vec<Map<'_>> = report.maps().collect();
+    let mut view = View::default();
+    view.push(Block::Table(fields(report).sheet(&maps, &[])));
+    view.notes(Vec::<String>::new(), problems(&report.problems));
+    view
+}
+
+pub(super) fn csv(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    fields(report).write_csv(report.maps(), out)
 }
 
 fn facts(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {

@@ -40,7 +40,6 @@ mod without;
 pub use ascii::to_ascii;
 pub use first_screen::{CostPart, FirstScreen, Flag, HotLine, MachinePart, ScreenRow, Trust};
 pub use html::{PageTable, TablesPage};
-pub(crate) use json_maps::write as write_maps_json;
 pub use listing::{Detail, FlameBox, Listing, ListingRow};
 pub use stat::{StatFormat, StatWriter};
 
@@ -50,7 +49,9 @@ use crate::model::{
     Trees, Without,
 };
 use crate::options::{TableStyle, TextStyle};
-use crate::query::maps::MapsReport;
+use crate::query::maps::{MapsForm, MapsOptions, MapsReport};
+use columns::{LineColumn, LineColumns};
+use grid::Column;
 use screen::Screen;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -244,7 +245,37 @@ impl Page {
     }
 }
 
-/// Writes BPF maps and their entries as text.
-pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
-    maps::write(report, &mut maps::Lines { out: Screen::painted(out, style.paint), width: style.width })
+/// Writes BPF maps: with their entries as text or JSON, without them as a table.
+pub(crate) fn write_maps(report: &MapsReport<'_>, options: &MapsOptions, out: &mut dyn Write) -> io::Result<()> {
+    let TextStyle { paint, width, .. } = options.text;
+    match options.form {
+        MapsForm::Text => maps::write(report, &mut maps::Lines { out: Screen::painted(out, paint), width }),
+        MapsForm::Json => json_maps::write(report, options.header.as_ref(), out),
+        MapsForm::Csv => maps::csv(report, &mut Screen::new(out)),
+        MapsForm::Markdown => maps::view(report).write_markdown(&mut Screen::new(out), true),
+    }
+}
+
+/// Writes a table of texts as CSV or Markdown, for commands that show no recording. Each column has its name in CSV and its heading.
+///
+/// # Errors
+/// Fails if the output cannot be written.
+pub fn write_texts<const N: usize>(
+    columns: [(&'static str, &'static str); N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    is_csv: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let fields = columns.into_iter().enumerate().map(|(at, (name, heading))| {
+        let cell = move |row: &[String; N]| row[at].clone();
+        LineColumn::csv(name, move |row| Some(cell(row))).and_text(Column::text(heading), cell)
+    });
+    let (columns, mut out) = (LineColumns::new(fields), Screen::new(out));
+    match is_csv {
+        true => columns.write_csv(rows, &mut out),
+        false => {
+            let rows: Vec<[String; N]> = rows.into_iter().collect();
+            blocks::View(vec![blocks::Block::Table(columns.sheet(&rows, &[]))]).write_markdown(&mut out, true)
+        }
+    }
 }

@@ -8,8 +8,8 @@ mod page;
 use std::io::{Cursor, Read};
 
 use bprec_report::{
-    AnnotateOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Redact, RewriteOptions, ScriptOptions,
-    Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
+    AnnotateOptions, Document, ExportFormat, Input, MapsForm, MapsOptions, Options, Payer, Redact, RewriteOptions,
+    ScriptOptions, Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
 };
 
 /// A redacted copy; `None` if the bytes are not a recording.
@@ -58,9 +58,9 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let query = Options { programs: vec!["*".parse().unwrap()], ..Options::default() };
     let code = AnnotateOptions { query, ..AnnotateOptions::default() };
     put!("code", session().and_then(|session| session.annotate(&code)));
-    for json in [false, true] {
+    for form in MapsForm::ALL {
         let mut out = Vec::new();
-        if maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).is_ok() {
+        if maps(&input, &MapsOptions { form, ..MapsOptions::default() }, &mut out).is_ok() {
             outputs.push(("maps", out));
         }
     }

@@ -4,7 +4,7 @@ use std::io::sink;
 
 use bprec_generate::HOSTILE_SHAPES;
 use bprec_report::{
-    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Redact, Result,
+    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsForm, MapsOptions, Options, Payer, Redact, Result,
     RewriteOptions, ScriptOptions, Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
 };
 
@@ -89,7 +89,7 @@ fn read(view: u16, bytes: &[u8]) -> Result<()> {
             let side = std::slice::from_ref(&input);
             forms(&diff(side, side, &DiffOptions { all: true, threads: Some(1), ..DiffOptions::default() })?)
         }
-        9 => maps(&input, &MapsOptions { json: bytes.len().is_multiple_of(2), ..MapsOptions::default() }, &mut sink())
+        9 => maps(&input, &MapsOptions { form: MapsForm::ALL[bytes.len() % 4], ..MapsOptions::default() }, &mut sink())
             .map(drop),
         10 => header(&input).map(drop),
         view => {

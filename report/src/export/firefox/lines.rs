@@ -2,6 +2,7 @@
 //! into the document, and this module moves the line to the columns of the format.
 
 use crate::model::FrameSource;
+use crate::model::text::printable;
 use fxprof_processed_profile::Profile as Document;
 use rustc_hash::FxHashMap;
 use serde_json::value::{RawValue, to_raw_value};
@@ -18,7 +19,7 @@ type Members<'t> = BTreeMap<&'t str, &'t RawValue>;
 /// Returns the name of a frame in the document: the name for viewers, and the line.
 pub(super) fn named(name: &str, source: Option<&FrameSource>) -> String {
     let Some(FrameSource { file, line, function_line }) = source else { return name.to_owned() };
-    format!("{name}{MARK}{line}{MARK}{function_line}{MARK}{file}")
+    format!("{name}{MARK}{line}{MARK}{function_line}{MARK}{}", printable(file))
 }
 
 /// Writes the document, with lines in their columns. Reads only the tables of frames and functions again, not the samples.
@@ -39,7 +40,7 @@ fn with_lines(thread: Members<'_>) -> Result<Box<RawValue>> {
     let [mut functions, mut frames] = [table("funcTable")?, table("frameTable")?];
     let mut texts: Vec<String> = from_value(table("stringArray")?)?;
     let names: Vec<usize> = from_value(functions["name"].clone())?;
-    let mut known: FxHashMap<String, usize> = FxHashMap::default();
+    let (mut known, mut files) = (FxHashMap::<String, usize>::default(), FxHashMap::<String, usize>::default());
     let (mut kept, mut moved) = (Vec::new(), Vec::new());
     let mut sources: Vec<(Value, Value)> = Vec::new();
     for (function, name) in names.into_iter().enumerate() {
@@ -55,8 +56,11 @@ fn with_lines(thread: Members<'_>) -> Result<Box<RawValue>> {
         if let Some(file) = parts.next()
             && sources[place].0.is_null()
         {
-            sources[place] = (json!(texts.len()), json!(function_line));
-            texts.push(file.to_owned());
+            let number = *files.entry(file.to_owned()).or_insert_with_key(|file| {
+                texts.push(file.clone());
+                texts.len() - 1
+            });
+            sources[place] = (json!(number), json!(function_line));
         }
         texts[name] = label.to_owned();
         moved.push((place, line));
@@ -67,8 +71,8 @@ fn with_lines(thread: Members<'_>) -> Result<Box<RawValue>> {
         }
     }
     functions["length"] = json!(kept.len());
-    let (files, lines): (Vec<Value>, Vec<Value>) = sources.into_iter().unzip();
-    (functions["fileName"], functions["lineNumber"]) = (json!(files), json!(lines));
+    let (of_functions, lines): (Vec<Value>, Vec<Value>) = sources.into_iter().unzip();
+    (functions["fileName"], functions["lineNumber"]) = (json!(of_functions), json!(lines));
     let of_frames: Vec<usize> = from_value(frames["func"].take())?;
     let (of_frames, lines): (Vec<usize>, Vec<Option<u32>>) =
         of_frames.into_iter().map(|function| moved[function]).unzip();

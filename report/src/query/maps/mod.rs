@@ -30,12 +30,41 @@ pub struct MapsOptions {
     pub programs: Vec<ProgFilter>,
     /// Limit on the entries of each map.
     pub limit: Option<usize>,
-    /// True for one JSON document instead of text.
-    pub json: bool,
+    /// Form of the output.
+    pub form: MapsForm,
     /// Header of the recording to include in the JSON document.
     pub header: Option<Header>,
     /// Width and colours of the text.
     pub text: TextStyle,
+}
+
+/// Form of the output of a report on maps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MapsForm {
+    /// Lines about each map, with its entries.
+    #[default]
+    Text,
+    /// One document, with the entries.
+    Json,
+    /// A line per map.
+    Csv,
+    /// A table with a line per map.
+    Markdown,
+}
+
+impl MapsForm {
+    /// All forms.
+    pub const ALL: [MapsForm; 4] = [MapsForm::Text, MapsForm::Json, MapsForm::Csv, MapsForm::Markdown];
+
+    /// The form that is asked for; text if none is.
+    pub fn of(is_json: bool, is_csv: bool, is_markdown: bool) -> MapsForm {
+        match (is_json, is_csv, is_markdown) {
+            (true, ..) => MapsForm::Json,
+            (_, true, _) => MapsForm::Csv,
+            (.., true) => MapsForm::Markdown,
+            _ => MapsForm::Text,
+        }
+    }
 }
 
 /// Program that uses maps.
