@@ -31,7 +31,7 @@ pub struct Symbol<'a> {
 
 /// A function. It ends at the next symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Function {
+pub struct KernelFunction {
     /// Address of the first byte.
     pub addr: u64,
     /// Distance to the next symbol, in bytes.
@@ -214,12 +214,12 @@ impl Kallsyms {
     /// are left out.
     ///
     /// A function ends where the next symbol starts. Of several names, the first global name in the file is chosen, else the first name.
-    pub fn functions_at(&self, addresses: &[u64]) -> Vec<Function> {
+    pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelFunction> {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
         let starts = self.by_address.get_or_init(|| self.sorted());
-        let mut functions: Vec<Function> = Vec::new();
+        let mut functions: Vec<KernelFunction> = Vec::new();
         for addr in wanted {
             let after = starts.partition_point(|(start, _)| *start <= addr);
             let Some(start) = starts[..after].last().map(|(start, _)| *start) else { continue };
@@ -235,7 +235,7 @@ impl Kallsyms {
             if !is_function(best.kind) || len_bytes == 0 {
                 continue;
             }
-            functions.push(Function { addr: start, len_bytes, name: best.full_name() });
+            functions.push(KernelFunction { addr: start, len_bytes, name: best.full_name() });
         }
         functions
     }

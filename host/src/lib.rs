@@ -27,7 +27,7 @@ pub use cpus::{OfflineCpus, online_cpus, possible_cpus, present_cpus};
 pub use errno::{Answer, ENOTSUPP, Errno};
 pub use error::{Error, Result};
 pub use ids::{boot_id, machine_id};
-pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
+pub use kallsyms::{Kallsyms, KernelFunction, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
 pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};
 pub use outputs::{

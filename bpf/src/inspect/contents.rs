@@ -78,7 +78,7 @@ impl Map {
         put: impl FnMut(MapContents) -> Result<(), E>,
     ) -> Result<(), E> {
         let about = self.about();
-        let mut parts = Parts {
+        let mut parts = ContentsParts {
             part: MapContents { map_id: about.id, time_ns: clock_ns(), ..MapContents::default() },
             entries: 0,
             bytes: 0,
@@ -98,7 +98,7 @@ impl Map {
 }
 
 /// Collects entries into parts of limited size.
-struct Parts<F> {
+struct ContentsParts<F> {
     part: MapContents,
     entries: u64,
     bytes: u64,
@@ -110,7 +110,7 @@ struct Parts<F> {
 /// Reason why the contents are incomplete; `None` if they are complete.
 type Cut = Option<String>;
 
-impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
+impl<E, F: FnMut(MapContents) -> Result<(), E>> ContentsParts<F> {
     fn read(&mut self, entries: &Entries<'_>, only_next: bool, max_entries: u32) -> Result<Cut, E> {
         self.part.key_bytes = entries.key_bytes() as u32;
         self.part.value_bytes = entries.value_bytes() as u32;

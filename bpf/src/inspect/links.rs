@@ -11,7 +11,7 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::kallsyms::Kallsyms;
 use crate::inspect::names::{self, Names};
 use crate::inspect::struct_ops;
-use crate::inspect::tracing::{self, Target};
+use crate::inspect::tracing::{self, TracedFunction};
 use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 
 /// Attachments by links, and the links that could not be read.
@@ -47,7 +47,7 @@ pub fn links(names: &Names, btfs: &BtfCache, kallsyms: Option<&Kallsyms>) -> Res
         }
     }
     // Kernel BTF and kallsyms are large: each is read once for all links, and only if a link needs it.
-    let targets: Vec<Target> =
+    let targets: Vec<TracedFunction> =
         infos.iter().flat_map(|info| info.target.into_iter().chain(info.multi_targets())).collect();
     let target_names = if targets.is_empty() { HashMap::new() } else { tracing::names(&targets, btfs) };
     let addresses: Vec<u64> = infos.iter().flat_map(|info| info.kernel_addresses()).copied().collect();
@@ -125,7 +125,7 @@ struct Info {
     info: LinkInfo,
     arrays: LinkArrays,
     /// Traced object of a tracing link; `None` for other links, or if the object is unknown.
-    target: Option<Target>,
+    target: Option<TracedFunction>,
 }
 
 impl Info {
@@ -137,7 +137,7 @@ impl Info {
             let is_extension = info.tracing_kind() == FREPLACE;
             let object_id = info.u32(link_field!(tracing.target_obj_id)).unwrap_or(0);
             let type_id = info.u32(link_field!(tracing.target_btf_id)).unwrap_or(0);
-            info.target = Target::of_link(info.prog_id(), is_extension, object_id, type_id);
+            info.target = TracedFunction::of_link(info.prog_id(), is_extension, object_id, type_id);
         }
         Ok(info)
     }
@@ -197,13 +197,13 @@ impl Info {
     }
 
     /// Functions of a `tracing_multi` link, up to the limit of [`sys::link_info`].
-    fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
+    fn multi_targets(&self) -> impl Iterator<Item = TracedFunction> + '_ {
         let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
-        self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
+        self.arrays.types.iter().map(move |type_id| TracedFunction::Kernel(object_id, *type_id))
     }
 
     /// One attachment for each named function of a `tracing_multi` link, and one attachment ("3 more") for all other functions.
-    fn multi_attachments(&self, names: &HashMap<Target, String>) -> Vec<Attachment> {
+    fn multi_attachments(&self, names: &HashMap<TracedFunction, String>) -> Vec<Attachment> {
         let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
             Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",
             Some(AttachType::TRACE_FSESSION_MULTI) => "fsession_multi",
@@ -455,7 +455,7 @@ mod tests {
     fn each_function_of_a_multi_link_is_an_attachment() {
         let mut link = info(&[(0, 15), (4, 31), (8, 7), (16, 60), (20, 3), (24, 1)], None, &[]);
         link.arrays.types = vec![100, 200];
-        let names = HashMap::from([(Target::Kernel(1, 100), "vfs_read".to_owned())]);
+        let names = HashMap::from([(TracedFunction::Kernel(1, 100), "vfs_read".to_owned())]);
         let attachments = link.multi_attachments(&names);
         let targets: Vec<_> = attachments.iter().map(|it| String::from_utf8_lossy(&it.target)).collect();
         assert_eq!(targets, ["vfs_read", "2 more"]);

@@ -10,25 +10,25 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::programs::Program;
 use crate::sys::{self, Kind};
 
-/// Target of a tracing link.
+/// TracedFunction of a tracing link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Target {
+pub(crate) enum TracedFunction {
     /// A type of the BTF of the kernel or a module: (BTF id, type id).
     Kernel(u32, u32),
     /// A type of the BTF of a program: (program id, type id).
     Program(u32, u32),
 }
 
-impl Target {
-    /// Target of a tracing link of program `prog_id`; `None` if the kernel does not show the target. The link shows `object_id`, the upper half of
+impl TracedFunction {
+    /// TracedFunction of a tracing link of program `prog_id`; `None` if the kernel does not show the target. The link shows `object_id`, the upper half of
     /// the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF blob, the
     /// info of program `prog_id` has the same id in `attach_btf_obj_id`.
-    pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<Target> {
+    pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<TracedFunction> {
         if object_id == 0 {
             return None;
         }
         if is_extension {
-            return Some(Target::Program(object_id, type_id));
+            return Some(TracedFunction::Program(object_id, type_id));
         }
         let tracer = Program::take(prog_id).ok()?;
         let (info, known) = sys::prog_summary(tracer.fd(), prog_id).ok()?;
@@ -36,20 +36,20 @@ impl Target {
             return None;
         }
         Some(if info.attach_btf_obj_id == object_id {
-            Target::Kernel(object_id, type_id)
+            TracedFunction::Kernel(object_id, type_id)
         } else {
-            Target::Program(object_id, type_id)
+            TracedFunction::Program(object_id, type_id)
         })
     }
 }
 
 /// Names of targets; targets without a name are left out. Examples: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
-pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, String> {
-    let mut by_object: HashMap<(bool, u32), Vec<Target>> = HashMap::new();
+pub(crate) fn names(targets: &[TracedFunction], btfs: &BtfCache) -> HashMap<TracedFunction, String> {
+    let mut by_object: HashMap<(bool, u32), Vec<TracedFunction>> = HashMap::new();
     for target in targets {
         let object = match *target {
-            Target::Kernel(id, _) => (true, id),
-            Target::Program(id, _) => (false, id),
+            TracedFunction::Kernel(id, _) => (true, id),
+            TracedFunction::Program(id, _) => (false, id),
         };
         by_object.entry(object).or_default().push(*target);
     }
@@ -62,7 +62,7 @@ pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, Stri
         };
         let Ok(btf) = Btf::parse(&blob) else { continue };
         for target in targets {
-            let (Target::Kernel(_, type_id) | Target::Program(_, type_id)) = target;
+            let (TracedFunction::Kernel(_, type_id) | TracedFunction::Program(_, type_id)) = target;
             if let Some(name) = btf.type_by_id(type_id).and_then(|t| t.name()) {
                 named.insert(target, format!("{}{suffix}", String::from_utf8_lossy(name)));
             }

@@ -2,11 +2,11 @@
 
 /// Online CPUs, ascending. CPU 0 if the kernel does not list them.
 pub(crate) fn online_cpus() -> Vec<u32> {
-    told_online_cpus().unwrap_or_else(|| vec![0])
+    stated_online_cpus().unwrap_or_else(|| vec![0])
 }
 
 /// Online CPUs, ascending; `None` if the kernel does not list them.
-pub(crate) fn told_online_cpus() -> Option<Vec<u32>> {
+pub(crate) fn stated_online_cpus() -> Option<Vec<u32>> {
     bprec_host::online_cpus().ok()
 }
 

@@ -106,7 +106,7 @@ struct Hit {
 
 #[derive(Debug, Default)]
 struct Space {
-    maps: Vec<Map>,
+    maps: Vec<MappedFile>,
     /// Time of the fork, and pid of the parent, from which the process inherits mappings.
     parent: Option<(u64, u32)>,
     /// Number of child processes that may inherit mappings.
@@ -115,7 +115,7 @@ struct Space {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Map {
+struct MappedFile {
     time_ns: u64,
     start: u64,
     end: u64,
@@ -165,7 +165,7 @@ impl UserHits {
         }
         let Some(space) = self.space(map.pid) else { return };
         let end = map.addr.saturating_add(map.len_bytes);
-        space.maps.push(Map { time_ns, start: map.addr, end, pgoff: map.pgoff, file, is_hit: false });
+        space.maps.push(MappedFile { time_ns, start: map.addr, end, pgoff: map.pgoff, file, is_hit: false });
         if space.maps.len() >= MAPS_MAX {
             self.left_out.maps += space.forget_some();
         }
@@ -245,7 +245,7 @@ impl UserHits {
 
     /// Newest mapping that contains the address at `time_ns`: a mapping of the process itself, or inherited from a
     /// parent.
-    fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
+    fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<MappedFile> {
         let (mut pid, mut time_ns) = (pid, time_ns);
         for _ in 0..FORKS_MAX {
             let space = self.spaces.get_mut(&pid)?;

@@ -162,12 +162,12 @@ struct Attribute {
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 struct AnyValue {
-    #[prost(oneof = "Value", tags = "1, 3")]
-    value: Option<Value>,
+    #[prost(oneof = "AnyValueKind", tags = "1, 3")]
+    value: Option<AnyValueKind>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
-enum Value {
+enum AnyValueKind {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(int64, tag = "3")]
@@ -176,11 +176,11 @@ enum Value {
 
 impl AnyValue {
     fn text(text: &str) -> Option<AnyValue> {
-        Some(AnyValue { value: Some(Value::Text(printable(text).into_owned())) })
+        Some(AnyValue { value: Some(AnyValueKind::Text(printable(text).into_owned())) })
     }
 
     fn number(number: i64) -> Option<AnyValue> {
-        Some(AnyValue { value: Some(Value::Number(number)) })
+        Some(AnyValue { value: Some(AnyValueKind::Number(number)) })
     }
 }
 

@@ -66,19 +66,19 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-    struct Event {
+    struct Occurrence {
         time_ns: u64,
         about: u64,
         what: u32,
     }
 
-    fn log() -> DedupLog<Event> {
+    fn log() -> DedupLog<Occurrence> {
         DedupLog::new(|event| (event.time_ns == 0).then_some(event.about))
     }
 
-    fn told(events: impl Iterator<Item = (u64, u64, u32)>) -> Vec<Event> {
+    fn told(events: impl Iterator<Item = (u64, u64, u32)>) -> Vec<Occurrence> {
         let mut told = log();
-        events.for_each(|(time_ns, about, what)| told.push(Event { time_ns, about, what }));
+        events.for_each(|(time_ns, about, what)| told.push(Occurrence { time_ns, about, what }));
         told.compact();
         told.into_vec()
     }
@@ -87,7 +87,7 @@ mod tests {
     fn what_is_said_again_is_kept_once_and_in_order() {
         let one = [(30, 1, 1), (10, 2, 1), (30, 1, 2), (20, 1, 1)];
         let told = told(one.into_iter().cycle().take(40));
-        assert_eq!(told, one.map(|(time_ns, about, what)| Event { time_ns, about, what }));
+        assert_eq!(told, one.map(|(time_ns, about, what)| Occurrence { time_ns, about, what }));
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         let mut told = log();
         for round in 0..100 {
             for at in 0..10_000 {
-                told.push(Event { time_ns: 1 + at, about: 0, what: 0 });
+                told.push(Occurrence { time_ns: 1 + at, about: 0, what: 0 });
                 assert!(told.len() <= MIN_ENTRIES + 10_000, "{} in round {round}", told.len());
             }
         }

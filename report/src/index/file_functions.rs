@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::demangle::demangled;
 use super::intervals::Intervals;
 use super::sections::SYMBOLS_MAX;
-use super::symbols::Found;
+use super::symbols::SymbolAndOffset;
 
 /// Address in a mapping of a file.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ impl FileFunctions {
     }
 
     /// Returns the function at an address.
-    pub(crate) fn at(&self, at: Mapped) -> Option<Found<'_>> {
+    pub(crate) fn at(&self, at: Mapped) -> Option<SymbolAndOffset<'_>> {
         self.functions.at(self.offset(at)?).map(|(name, offset)| (&**name, offset))
     }
 

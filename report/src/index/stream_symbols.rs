@@ -14,7 +14,7 @@ use bprec_format::{Endian, FeatureSection};
 use super::file_functions::{Files, Mapped};
 use super::intervals::Intervals;
 use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
-use super::symbols::{Found, KernelSymbols};
+use super::symbols::{KernelSymbols, SymbolAndOffset};
 
 /// Limit on announced symbols; beyond it, all of them are forgotten.
 const ANNOUNCED_MAX: usize = 1 << 17;
@@ -117,7 +117,7 @@ impl StreamSymbols {
     }
 
     /// Returns the BPF code at an address, named by KSYMBOL or else by `bpf_prog_info`.
-    pub(crate) fn bpf(&self, ip: u64) -> Option<Found<'_>> {
+    pub(crate) fn bpf(&self, ip: u64) -> Option<SymbolAndOffset<'_>> {
         let announced = self.announced.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
         let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
         match announced {
@@ -133,18 +133,18 @@ impl StreamSymbols {
     }
 
     /// Returns the BPF function at an address by `bpf_prog_info`.
-    fn program(&self, ip: u64) -> Option<Found<'_>> {
+    fn program(&self, ip: u64) -> Option<SymbolAndOffset<'_>> {
         let (name, offset) = self.sections.programs.at(ip)?;
         Some((name.as_deref()?, offset))
     }
 
     /// Returns the kernel function at an address, and its module, if any.
-    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
+    pub(crate) fn kernel(&self, ip: u64) -> Option<(SymbolAndOffset<'_>, Option<&[u8]>)> {
         self.sections.kernel.at(ip)
     }
 
     /// Returns the function of a mapped file at an address.
-    pub(crate) fn file(&self, path: &[u8], file: Option<Mmap2File>, at: Mapped) -> Option<Found<'_>> {
+    pub(crate) fn file(&self, path: &[u8], file: Option<Mmap2File>, at: Mapped) -> Option<SymbolAndOffset<'_>> {
         let files = &self.sections.files;
         if files.is_empty() {
             return None;

@@ -6,7 +6,7 @@ use bprec_format::bprec::state::KernelSymbol;
 use std::borrow::Cow;
 
 /// Name of a function, and the distance of an address from its start.
-pub(crate) type Found<'n> = (&'n [u8], u64);
+pub(crate) type SymbolAndOffset<'n> = (&'n [u8], u64);
 
 /// Kernel functions by address.
 #[derive(Debug, Default, Clone)]
@@ -51,7 +51,7 @@ impl KernelSymbols {
     }
 
     /// Returns the function at an address with the distance from its start, and its module, if any.
-    pub(crate) fn at(&self, addr: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
+    pub(crate) fn at(&self, addr: u64) -> Option<(SymbolAndOffset<'_>, Option<&[u8]>)> {
         let (function, offset) = self.functions.at(addr)?;
         let name = function.name.as_slice();
         Some(match name.iter().position(|byte| *byte == b' ') {

@@ -272,14 +272,14 @@ impl<'a> OpenRecording<'a> {
     }
 
     /// Time of the first and last sample, ns; `None` if a file has no usable `SAMPLE_TIME` section.
-    pub(crate) fn told_span(&self) -> Option<(u64, u64)> {
+    pub(crate) fn stated_span(&self) -> Option<(u64, u64)> {
         let spans = self.files.iter().map(|file| file.span);
         spans.reduce(|all, next| all.zip(next).map(|((a, b), (c, d))| (a.min(c), b.max(d))))?
     }
 
     /// Time of the first and last sample, ns. Reads all samples once if a file does not record these times.
     pub(crate) fn sampled_span(&self) -> Option<(u64, u64)> {
-        self.told_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
+        self.stated_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
     }
 
     fn walk_for_span(&self) -> Option<(u64, u64)> {

@@ -36,7 +36,7 @@ impl IntervalSums {
 type ProgramOrName<'p> = (Option<usize>, &'p str);
 
 /// Reports of one event that the overview summarizes.
-pub(super) struct Parts<'p> {
+pub(super) struct OverviewFacts<'p> {
     pub(super) report: &'p Report,
     pub(super) event: &'p EventReport,
     pub(super) payers: &'p EventPayers,
@@ -51,7 +51,7 @@ pub(super) struct Parts<'p> {
     pub(super) max_rows: usize,
 }
 
-impl Parts<'_> {
+impl OverviewFacts<'_> {
     /// Makes the overview.
     pub(super) fn overview(&self) -> Overview {
         let (event, recording) = (self.event, &self.report.recording);

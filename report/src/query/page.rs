@@ -7,7 +7,7 @@ use super::by_prog::over_time::IntervalQuery;
 use super::by_prog::payers::{self, PaidByInterval};
 use super::by_prog::tree;
 use super::counters;
-use super::overview::Parts;
+use super::overview::OverviewFacts;
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
 use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile, Report};
@@ -99,7 +99,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
         (event, &report.events[..], &payers.events[..], &over_time.events[..], &lines.events[..])
     {
         of_event = tree::of_event(&facts, &mut trees, (number, event), LEAST_PART_PERCENT, &facts.pivots[0]);
-        let parts = Parts {
+        let parts = OverviewFacts {
             report: &report,
             event,
             payers: paying,
@@ -137,7 +137,7 @@ pub(crate) fn overviews(
     let paying = payers::events(&facts, 1);
     let mut report = facts.report();
     let parts = facts.events().zip(&report.events).zip(paying.iter().zip(&over_time.events).zip(&lines.events));
-    let parts = parts.map(|((number, event), ((payers, over_time_of_event), lines))| Parts {
+    let parts = parts.map(|((number, event), ((payers, over_time_of_event), lines))| OverviewFacts {
         report: &report,
         event,
         payers,

@@ -236,7 +236,7 @@ impl Watcher {
                     drop(self.taken.send(taken));
                 }
                 let refused = std::mem::take(&mut self.refused);
-                refused.into_values().for_each(|missed| self.fetcher.tell(LoadEvent::Missed(missed)));
+                refused.into_values().for_each(|missed| self.fetcher.send(LoadEvent::Missed(missed)));
                 self.rings.unwatch();
                 return;
             }
@@ -319,7 +319,7 @@ impl Watcher {
             return;
         }
         let (addr, len_bytes) = (symbol.addr, symbol.len_bytes);
-        self.fetcher.tell(match symbol.is_unregister() {
+        self.fetcher.send(match symbol.is_unregister() {
             true => LoadEvent::ImageWent(addr),
             false => LoadEvent::ImageCame(KernelSymbol { addr, len_bytes, name: symbol.name.to_vec() }),
         });
@@ -359,7 +359,7 @@ impl Watcher {
                 let late_ns = now_ns.saturating_sub(seen_ns.unwrap_or(now_ns));
                 let reason =
                     format!("unloaded {:.1} ms after its load, before bprec could capture it", late_ns as f64 / 1e6);
-                self.fetcher.tell(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
+                self.fetcher.send(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
             }
             Err(error) => {
                 self.seen.insert(id, false);
@@ -389,7 +389,7 @@ impl Watcher {
         for (id, missed) in std::mem::take(&mut self.refused) {
             match Program::take(id) {
                 Ok(program) => self.taken(program, None, false),
-                Err(error) if error.is_gone() => self.fetcher.tell(LoadEvent::Missed(missed)),
+                Err(error) if error.is_gone() => self.fetcher.send(LoadEvent::Missed(missed)),
                 Err(_) => drop(self.refused.insert(id, missed)),
             }
         }
@@ -418,10 +418,10 @@ impl Fetcher {
                 LoadEvent::Missed(Missed { id: program.id(), tag: None, time_ns: taken_ns, reason: error.to_string() })
             }
         };
-        self.tell(event);
+        self.send(event);
     }
 
-    fn tell(&self, event: LoadEvent) {
+    fn send(&self, event: LoadEvent) {
         // Sending fails only when the recording is over.
         drop(self.found.send(event));
         self.waker.wake();

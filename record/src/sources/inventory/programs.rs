@@ -186,7 +186,7 @@ impl Programs {
             self.let_go += 1;
         }
         let entry = known.insert_entry(entry).into_mut();
-        tell_held(self.refs.as_ref(), entry, &self.own_references);
+        declare_references(self.refs.as_ref(), entry, &self.own_references);
         entry
     }
 
@@ -307,7 +307,7 @@ impl Programs {
         let mut let_go_of = |entry: &mut Entry| {
             let runs = entry.let_go(leaving);
             *sum_of_last += runs.as_ref().map_or(0, |runs| entry.new_runs(runs.run_cnt));
-            tell_held(Some(refs), entry, &self.own_references);
+            declare_references(Some(refs), entry, &self.own_references);
             runs
         };
         let counts = match refs.read() {
@@ -332,7 +332,7 @@ impl Programs {
                     let Some(program) = entry.look_up() else { continue };
                     entry.descriptor = Holding::WhileThereAreDescriptors.keep(program);
                     can_hold = entry.descriptor.is_some();
-                    tell_held(Some(refs), entry, &self.own_references);
+                    declare_references(Some(refs), entry, &self.own_references);
                 }
                 (entry.used_ns, entry.use_) = (read_ns, Use::Sure);
                 continue;
@@ -533,7 +533,7 @@ impl Programs {
 
 /// Declares the references of this recorder on a program to other recorders. If that fails, closes the descriptor: with an undeclared reference,
 /// other recorders would keep the program loaded for ever.
-fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u32, i64>) {
+fn declare_references(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u32, i64>) {
     let Some(refs) = refs else { return };
     let own = own_references.get(&entry.id).copied().unwrap_or(0);
     if !refs.set_held(entry.id, own + i64::from(entry.descriptor.is_some())) {

@@ -43,7 +43,7 @@ enum Owner {
 
 /// Leaders of the requested events.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundLeaders {
     pub(super) leading: Vec<Leading>,
     pub(super) absent: Vec<AbsentEvent>,
     /// Reason why no leader can be shared with other sessions; `None` if leaders can be shared.
@@ -57,8 +57,8 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// Fails if the kernel refuses to load leaders.
-pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> Result<FoundLeaders> {
+    let mut found = FoundLeaders::default();
     let key_bytes = sys::kernel_attr_bytes().unwrap_or(ATTR_SIZE_MAX);
     // Without CAP_SYS_ADMIN, the recorder can neither follow a leader of another session, nor know when the last leader of the map is gone.
     let can_look = Capability::SYS_ADMIN.is_effective();
@@ -264,7 +264,7 @@ pub(super) fn read_now(leading: &[Leading], follower: Option<&Follower>, cpus: &
     }
 }
 
-impl Found {
+impl FoundLeaders {
     /// Describes how the events are counted and shared.
     pub(super) fn note(&self, wanted: &Wanted, is_followed: bool) -> String {
         let of = |owner: fn(&Owner) -> bool| -> Vec<String> {

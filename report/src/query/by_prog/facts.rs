@@ -287,7 +287,7 @@ pub(crate) fn time_span(
     index: &Index,
     sampled: impl Fn() -> Option<(u64, u64)>,
 ) -> (u64, u64) {
-    let told = recording.told_span();
+    let told = recording.stated_span();
     let first = index.start_ns().or_else(|| told.or_else(&sampled).map(|(first, _)| first)).unwrap_or(0);
     let last = index.states.cost.map(|cost| cost.end_ns).or(told.map(|(_, last)| last)).unwrap_or_else(|| {
         // The end was not recorded, but the recording lasted at least until the last sample and the last reading of run statistics.

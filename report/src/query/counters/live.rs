@@ -3,7 +3,7 @@
 use super::notes;
 use super::over_time::{About, CounterScale, says_something, target_of};
 use super::track::Track;
-use super::{CounterHistory, Target};
+use super::{CountedTarget, CounterHistory};
 use crate::index::runs::{ProgramKey, RunSeries, Stretch};
 use crate::index::states::BootTimes;
 use crate::index::states::counters_note;
@@ -301,7 +301,7 @@ impl StatAccumulator {
         about: &About<'_>,
         counting: &Counting,
     ) -> Option<Known<CounterRow>> {
-        let target: &Target = about.counted;
+        let target: &CountedTarget = about.counted;
         if !target.counted {
             return Some(Known::Unknown(Reason::recorder(&target.reason)));
         }

@@ -32,7 +32,7 @@ pub(crate) type TargetKey = (u32, u64, u32);
 
 /// Counts of one target.
 #[derive(Debug, Default)]
-pub(crate) struct Target {
+pub(crate) struct CountedTarget {
     pub(crate) name: String,
     /// Reason why the target is not counted, or no longer counted; empty while it is counted.
     pub(crate) reason: String,
@@ -50,10 +50,10 @@ pub(crate) struct CounterHistory {
     /// Calibrations of exact counting, in order of time. A new one is made when run statistics are switched off, because they add to the overhead.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
-    pub(crate) targets: BTreeMap<TargetKey, Target>,
+    pub(crate) targets: BTreeMap<TargetKey, CountedTarget>,
     /// Targets counted on one CPU, by target and CPU number.
-    pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
-    pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
+    pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), CountedTarget>,
+    pub(crate) shared_targets: BTreeMap<(SharedScope, u64), CountedTarget>,
     pub(crate) stats_off: Option<StatsOff>,
     /// Start of the file, ns, if the file continues a recording. Counts from before it belong to earlier files.
     pub(crate) continues_at_ns: Option<u64>,

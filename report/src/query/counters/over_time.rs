@@ -3,7 +3,7 @@
 use super::exact::{exact, exact_of_runs};
 use super::notes;
 use super::track::Track;
-use super::{CounterHistory, Target, TargetKey};
+use super::{CountedTarget, CounterHistory, TargetKey};
 use crate::index::Index;
 use crate::index::runs::{ProgramKey, Stretch};
 use crate::input::recording::OpenRecording;
@@ -96,7 +96,7 @@ struct RowsBuilder<'m> {
 pub(super) struct About<'a> {
     pub(super) source: CounterSource,
     pub(super) target: CounterTarget,
-    pub(super) counted: &'a Target,
+    pub(super) counted: &'a CountedTarget,
 }
 
 /// Returns the target of a program's entry function.
@@ -107,7 +107,7 @@ pub(super) fn target_of((id, load_time_ns): ProgramKey, program: &str) -> Counte
 
 impl<'a> About<'a> {
     /// Describes an exactly counted function; `program` is the program's name.
-    pub(super) fn program(key: TargetKey, program: &str, counted: &'a Target) -> About<'a> {
+    pub(super) fn program(key: TargetKey, program: &str, counted: &'a CountedTarget) -> About<'a> {
         let (id, load_time_ns, function) = key;
         let mut target = target_of((id, load_time_ns), program);
         if function > 0 {
@@ -117,7 +117,7 @@ impl<'a> About<'a> {
         About { source: CounterSource::Exact, target, counted }
     }
 
-    pub(super) fn shared(scope: SharedScope, id: u64, counted: &'a Target) -> About<'a> {
+    pub(super) fn shared(scope: SharedScope, id: u64, counted: &'a CountedTarget) -> About<'a> {
         let (kind, name) = (scope_name(scope), counted.name.clone());
         let target = CounterTarget { kind, id, load_time_ns: None, function: 0, cpu: None, name };
         About { source: CounterSource::Shared, target, counted }

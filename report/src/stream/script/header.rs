@@ -46,7 +46,7 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
         lines.extend(events(recording));
     }
-    let Told { machine_id, boot_id, longest_gap_ns, traces } = Told::of(recording);
+    let RecordedFacts { machine_id, boot_id, longest_gap_ns, traces } = RecordedFacts::of(recording);
     let ids = [("machine id", machine_id), ("boot id", boot_id)].into_iter().filter(|(_, id)| !id.is_empty());
     lines.extend(ids.map(|(what, id)| format!("{what} : {id}")));
     lines.extend(longest_gap_ns.map(|ns| format!("longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
@@ -64,7 +64,7 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
 
 /// Facts from records outside the sections.
 #[derive(Default)]
-struct Told {
+struct RecordedFacts {
     /// Ids of the machine and of its boot; empty if unknown.
     machine_id: String,
     boot_id: String,
@@ -73,23 +73,23 @@ struct Told {
     traces: Traces,
 }
 
-impl Told {
-    fn of(recording: &OpenRecording<'_>) -> Told {
-        let mut told = Told::default();
+impl RecordedFacts {
+    fn of(recording: &OpenRecording<'_>) -> RecordedFacts {
+        let mut facts = RecordedFacts::default();
         recording.for_each_slice(|slice| {
             for record in slice.records.into_iter().flatten().map_while(|record| record.ok()) {
                 match record.kind {
-                    RecordType::SAMPLE => told.sample(recording, &record),
+                    RecordType::SAMPLE => facts.sample(recording, &record),
                     RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => {
                         let layout = recording.events.all().first().map(|event| &event.layout);
                         let decoded = layout.and_then(|layout| Payload::decode(&record, layout).ok());
-                        decoded.into_iter().for_each(|(payload, _)| told.traces.take(&payload));
+                        decoded.into_iter().for_each(|(payload, _)| facts.traces.take(&payload));
                     }
                     _ => {}
                 }
             }
         });
-        told
+        facts
     }
 
     fn sample(&mut self, recording: &OpenRecording<'_>, record: &Record<'_>) {

@@ -9,7 +9,7 @@ use bprec_format::{Record, RecordType, misc};
 
 use crate::index::file_functions::Mapped;
 use crate::index::stream_symbols::{SectionSymbols, StreamSymbols};
-use crate::index::symbols::Found;
+use crate::index::symbols::SymbolAndOffset;
 
 use super::mappings::{Mappings, TaskMapping};
 
@@ -50,7 +50,7 @@ pub(crate) struct StreamTasks {
 /// Name of the code at an address.
 pub(crate) struct NamedAddress<'t> {
     /// Symbol and offset from its start.
-    pub(crate) symbol: Option<Found<'t>>,
+    pub(crate) symbol: Option<SymbolAndOffset<'t>>,
     /// Mapped file.
     pub(crate) dso: Option<&'t [u8]>,
 }

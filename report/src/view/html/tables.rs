@@ -35,11 +35,11 @@ pub struct PageTable {
 struct TablesData {
     title: String,
     facts: Vec<String>,
-    tables: Vec<Section>,
+    tables: Vec<PageSection>,
 }
 
 #[derive(Serialize)]
-struct Section {
+struct PageSection {
     title: String,
     about: String,
     table: TableData,
@@ -52,7 +52,7 @@ impl TablesPage {
     /// Fails if the output cannot be written.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let texts = |texts: &[String]| texts.iter().map(|it| text(it)).collect::<Vec<_>>();
-        let sections = self.tables.iter().map(|table| Section {
+        let sections = self.tables.iter().map(|table| PageSection {
             title: text(&table.title),
             about: text(&table.about),
             table: TableData {

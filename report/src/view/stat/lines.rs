@@ -26,7 +26,7 @@ pub(super) fn together(exact: &Exact, counting: &Counting, at: usize, part: &str
 
 /// A value of a CSV line.
 #[derive(Default)]
-struct Value {
+struct StatValue {
     value: Option<String>,
     unit: &'static str,
     event: String,
@@ -88,10 +88,10 @@ pub(super) fn csv(
     Ok(())
 }
 
-fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
+fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<StatValue> {
     let Some(best) = row.best() else {
         // No source counted this target.
-        return vec![Value { event: "runs".to_owned(), ..Value::default() }];
+        return vec![StatValue { event: "runs".to_owned(), ..StatValue::default() }];
     };
     match row.target.kind {
         "program" => of_program(snapshot, row, best),
@@ -99,7 +99,7 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<Value> {
     }
 }
 
-fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<Value> {
+fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<StatValue> {
     let source = best.source.name();
     // Share of the time that was counted: below 100 % if counting ended early, because the time then runs until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
@@ -107,13 +107,13 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));
     let percent = if all_ns > 0 { counted_ns as f64 * 100.0 / all_ns as f64 } else { 100.0 };
     let elapsed = Some((u64::try_from(counted_ns).unwrap_or(0), percent));
-    let named = |event: &str, unit| Value { event: event.to_owned(), unit, source, ..Value::default() };
+    let named = |event: &str, unit| StatValue { event: event.to_owned(), unit, source, ..StatValue::default() };
     let exact = best.counts.value().map(|counts| &counts.values);
     let per_run = exact.and_then(|exact| exact.time.value()).map(|time| time.value);
     let runs = exact.map_or(0, |exact| exact.runs);
     let mut values = vec![
-        Value { value: exact.map(|exact| exact.runs.to_string()), running: elapsed, ..named("runs", "") },
-        Value {
+        StatValue { value: exact.map(|exact| exact.runs.to_string()), running: elapsed, ..named("runs", "") },
+        StatValue {
             value: per_run.map(|ns| (ns * runs as f64).round().to_string()),
             running: elapsed,
             metric: per_run.map(|ns| ns.to_string()),
@@ -123,7 +123,7 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
     ];
     if let Some(misses) = row.misses() {
         let stats = CounterSource::Stats.name();
-        values.push(Value {
+        values.push(StatValue {
             value: Some(misses.to_string()),
             running: elapsed,
             source: stats,
@@ -136,7 +136,7 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
     for (at, event) in counting.events.iter().enumerate() {
         let known = exact.events.get(at).and_then(|event| event.counted.value());
         let unit = if event.unit == Unit::Nanoseconds { "ns" } else { "" };
-        values.push(Value {
+        values.push(StatValue {
             value: known.map(|known| known.total.round().to_string()),
             running: known.zip(readings.get(at)).map(|(known, it)| (it.running_ns, known.running * 100.0)),
             metric: known.map(|known| known.per_run.value.to_string()),
@@ -145,16 +145,16 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
         });
     }
     if let Some(ipc) = exact.ipc {
-        values.push(Value { value: Some(ipc.to_string()), ..named("ipc", "per cycle") });
+        values.push(StatValue { value: Some(ipc.to_string()), ..named("ipc", "per cycle") });
     }
     for percentile in &exact.percentiles {
         let name = format!("p{}", percentile.percent);
-        values.push(Value { value: percentile.middle_ns().map(|ns| ns.to_string()), ..named(&name, "ns") });
+        values.push(StatValue { value: percentile.middle_ns().map(|ns| ns.to_string()), ..named(&name, "ns") });
     }
     values
 }
 
-fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
+fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<StatValue> {
     let Some(counting) = &snapshot.shared else { return Vec::new() };
     let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let mut values = Vec::new();
@@ -165,7 +165,7 @@ fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
         let is_time = event.unit == Unit::Nanoseconds;
         let value = known.map(|known| known.per_run.value);
         let per_second = value.filter(|_| elapsed_s > 0.0).map(|value| value / elapsed_s);
-        values.push(Value {
+        values.push(StatValue {
             value: value.map(|value| value.round().to_string()),
             unit: if is_time { "ns" } else { "" },
             event: event.name.clone(),
@@ -176,12 +176,12 @@ fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
         });
     }
     if let Some(ipc) = row.counts.value().and_then(|counts| counts.values.ipc) {
-        values.push(Value {
+        values.push(StatValue {
             value: Some(ipc.to_string()),
             unit: "per cycle",
             event: "ipc".to_owned(),
             source: row.source.name(),
-            ..Value::default()
+            ..StatValue::default()
         });
     }
     values
