@@ -11,12 +11,14 @@ use crate::schema::{Rows, SCHEMA_VERSION, UnixMicros};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// First bytes of a summary; the version and `}` follow.
-const HEADING: &str = r#"{"format":"bprec-fleet summary","version":"#;
+/// First bytes of zstd-compressed data (RFC 8878).
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Limit on the quoted part of an unknown first line.
+const HEADING_CHARS: usize = 80;
 /// Limit on the decompressed size, bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// Recordings in memory at the same time.
@@ -30,6 +32,11 @@ const LEVEL: i32 = 9;
 struct Entry {
     date: String,
     rows: Rows,
+}
+
+/// First line of a summary.
+fn heading() -> String {
+    format!(r#"{{"format":"bprec-fleet summary","version":{SCHEMA_VERSION}}}"#)
 }
 
 /// Writes the rows of recordings to `output`, a new file or a replaced one. `refuse` gets the errors of recordings that cannot be read. Returns the
@@ -48,7 +55,7 @@ pub(crate) fn summarize(
     let directory = output.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(directory).with_context(at)?;
     let mut encoder = zstd::Encoder::new(&mut file, LEVEL).with_context(at)?;
-    let mut line = format!("{HEADING}{SCHEMA_VERSION}}}\n").into_bytes();
+    let mut line = (heading() + "\n").into_bytes();
     let (mut bytes, mut recordings) = (line.len(), 0);
     encoder.write_all(&line).with_context(at)?;
     let mut names = names.peekable();
@@ -84,25 +91,29 @@ pub(crate) fn summarize(
 /// # Errors
 /// Fails if the summary is damaged or too large, has a value that no recording can have, or has another version.
 pub(crate) fn read(path: &Path, given: &GivenFacts) -> Result<Option<Vec<Recorded>>> {
+    // Opening a pipe would wait for its writer.
     if !path.is_file() {
         return Ok(None);
     }
     let at = || path.display().to_string();
-    let file = zstd::Decoder::new(File::open(path).with_context(at)?).with_context(at)?;
-    let mut file = BufReader::new(file.take(MAX_BYTES as u64 + 1));
-    let mut heading = [0; HEADING.len()];
-    if file.read_exact(&mut heading).is_err() || heading != *HEADING.as_bytes() {
+    let mut file = File::open(path).with_context(at)?;
+    let mut magic = MAGIC;
+    if file.read_exact(&mut magic).is_err() || magic != MAGIC {
         return Ok(None);
     }
+    file.rewind().with_context(at)?;
+    let file = zstd::Decoder::new(file).with_context(at)?;
     let mut text = String::new();
-    file.read_to_string(&mut text).with_context(|| format!("{}: the summary is damaged or incomplete", at()))?;
-    ensure!(HEADING.len() + text.len() <= MAX_BYTES, "{}: the summary exceeds {MAX_BYTES} bytes", at());
+    let read = file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text);
+    read.with_context(|| format!("{}: the summary is damaged or incomplete", at()))?;
+    ensure!(text.len() <= MAX_BYTES, "{}: the summary exceeds {MAX_BYTES} bytes", at());
     let mut lines = text.lines();
-    let version = lines.next().unwrap_or_default().trim_end_matches('}');
+    let (heading, known) = (lines.next().unwrap_or_default(), heading());
     ensure!(
-        version == SCHEMA_VERSION.to_string(),
-        "{}: the summary has version {version}; this bprec-fleet reads version {SCHEMA_VERSION}",
-        at()
+        heading == known,
+        "{}: expected a summary of version {SCHEMA_VERSION}, but it begins with {:?}",
+        at(),
+        heading.chars().take(HEADING_CHARS).collect::<String>()
     );
     ensure!(
         *given == GivenFacts::default(),

@@ -79,7 +79,8 @@ fn hostile_summaries_are_refused() {
     let recording = entry["rows"]["recordings"][0].clone();
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (bytes[..bytes.len() - 1].to_vec(), "damaged or incomplete"),
-        (packed(&plain.replacen("\"version\":1", "\"version\":2", 1)), "has version 2"),
+        (packed(&plain.replacen("\"version\":1", "\"version\":2", 1)), "expected a summary of version 1"),
+        (packed("{}"), "expected a summary of version 1"),
         (packed(&format!("{heading}\n{}\n", &line[..line.len() / 2])), "recording 1: EOF while parsing"),
         (packed(&format!("{heading}\n{with_column}\n")), "unknown field `x`"),
         (changed("/rows/run_stats/0/run_cnt", json!(-1)), "a number is negative"),
