@@ -45,7 +45,7 @@ fn main() -> Result<()> {
         hosts,
         days,
         programs,
-        record_bytes: 20_000,
+        record_bytes: if history > 0 { 1 } else { 20_000 },
         seed: 1,
         canary: None,
         upgraded_from: None,
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
 }
 
 /// Hosts of the earlier days.
-const HISTORY_HOSTS: u32 = 100;
+const HISTORY_HOSTS: u32 = 20;
 
 /// Measures imports of the recordings of a day, and of a summary of each, without and with earlier days in the lake.
 fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
