@@ -1,5 +1,7 @@
 //! Cost of a lake of many recordings, and correctness of its sums, on a generated fleet:
-//! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=500] [days=21] [programs=100]`.
+//! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=500] [days=21] [programs=100] [history=0]`.
+//!
+//! With `history`, it measures imports of one day into an empty lake and into a lake with so many earlier days, instead.
 #![allow(clippy::print_stdout, reason = "the output of the benchmark")]
 
 use std::error::Error;
@@ -29,27 +31,32 @@ struct Sums {
 }
 
 fn main() -> Result<()> {
-    let (mut hosts, mut days, mut programs) = (500, 21, 100);
+    let (mut hosts, mut days, mut programs, mut history) = (500, 21, 100, 0);
     for argument in std::env::args().skip(1).filter(|argument| !argument.starts_with("--")) {
         match argument.split_once('=') {
             Some(("hosts", number)) => hosts = number.parse()?,
             Some(("days", number)) => days = number.parse()?,
             Some(("programs", number)) => programs = number.parse()?,
-            _ => return Err(format!("{argument}: expected hosts=500, days=21 or programs=100").into()),
+            Some(("history", number)) => history = number.parse()?,
+            _ => return Err(format!("{argument}: expected hosts=500, days=21, programs=100 or history=0").into()),
         }
     }
     let fleet = Fleet {
         hosts,
         days,
         programs,
-        record_bytes: 20_000,
+        record_bytes: if history > 0 { 1 } else { 20_000 },
         seed: 1,
         canary: None,
         upgraded_from: None,
         regressions: Vec::new(),
     };
+    if history > 0 {
+        return import_rates(&fleet, history);
+    }
     let place = tempfile::tempdir()?;
-    let (files, expected) = write(&fleet, place.path())?;
+    let recordings = (0..days).flat_map(|day| (0..hosts).map(move |host| (host, day)));
+    let (files, expected) = write(&fleet, recordings, place.path())?;
     let bytes: u64 = files.iter().map(|file| Ok(file.metadata()?.len())).sum::<Result<u64>>()?;
     let lake = place.path().join("lake");
     let import = measured(Command::new(program()).args(["import", "--out"]).arg(&lake).arg("-"), Some(&files))?;
@@ -58,10 +65,7 @@ fn main() -> Result<()> {
     println!("import: {:.0} recordings/s ({:.1} s), {:.0} MiB", count / import.wall_s, import.wall_s, import.peak_mib);
     println!("lake: {:.1} KB a recording", bytes_below(&lake.join("v1/current"))? as f64 / count / 1e3);
 
-    for question in ["top", "versions", "hosts", "functions", "counters", "regressed"] {
-        let asked = ask(&lake, &[question, "--format", "json"])?;
-        println!("{question}: {:.2} s, {:.0} MiB", asked.wall_s, asked.peak_mib);
-    }
+    queries(&lake)?;
     let sql = place.path().join("sums.sql");
     std::fs::write(
         &sql,
@@ -79,20 +83,64 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes all recordings of a fleet. Returns their names and the expected sums of the lake.
-fn write(fleet: &Fleet, directory: &Path) -> Result<(Vec<PathBuf>, Sums)> {
-    let (mut files, mut sums) = (Vec::new(), Sums::default());
-    for day in 0..fleet.days {
-        for host in 0..fleet.hosts {
-            let shape = fleet.recording(host, day);
-            let path = directory.join(format!("{host}-{day}.data"));
-            let made = generate(&shape, BufWriter::new(File::create(&path)?))?;
-            // The generator gives a program with samples one run per microsecond of its sampled time.
-            let sampled_ns = (made.weight / made.samples.max(1)) * made.bpf_samples;
-            sums.runs += sampled_ns / 1000 + shape.ran.iter().map(|ran| ran.count).sum::<u64>();
-            sums.time_ns += sampled_ns + shape.ran.iter().map(|ran| ran.time_ns).sum::<u64>();
-            files.push(path);
+/// Hosts of the earlier days.
+const HISTORY_HOSTS: u32 = 20;
+
+/// Measures imports of the recordings of a day, and of a summary of each, without and with earlier days in the lake.
+fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let (recordings, _) = write(fleet, (0..fleet.hosts).map(|host| (host, history)), place.path())?;
+    let earlier = (0..history).flat_map(|day| (0..HISTORY_HOSTS).map(move |host| (host, day)));
+    let (earlier, _) = write(fleet, earlier, place.path())?;
+    let mut summaries = Vec::new();
+    let began = Instant::now();
+    for recording in &recordings {
+        let summary = recording.with_extension("summary");
+        measured(Command::new(program()).arg("summarize").arg(recording).arg("-o").arg(&summary), None)?;
+        summaries.push(summary);
+    }
+    println!("summarize: {:.1} ms a recording", began.elapsed().as_secs_f64() * 1e3 / recordings.len() as f64);
+    for (name, files) in [("recordings", &recordings), ("summaries", &summaries)] {
+        let bytes: u64 = files.iter().map(|file| Ok(file.metadata()?.len())).sum::<Result<u64>>()?;
+        println!("{} {name}, {:.2} KB each", files.len(), bytes as f64 / files.len() as f64 / 1e3);
+        for (days, before) in [(0, None), (history, Some(&earlier))] {
+            let lake = place.path().join(format!("{name}-{days}"));
+            let import = |files: &[PathBuf]| {
+                measured(Command::new(program()).args(["import", "--out"]).arg(&lake).arg("-"), Some(files))
+            };
+            before.map(|files| import(files)).transpose()?;
+            let Took { wall_s, peak_mib, .. } = import(files)?;
+            let rate = files.len() as f64 / wall_s;
+            println!("import of {name} after {days} days: {rate:.0}/s ({wall_s:.1} s), {peak_mib:.0} MiB");
         }
+    }
+    queries(&place.path().join(format!("summaries-{history}")))
+}
+
+fn queries(lake: &Path) -> Result<()> {
+    for question in ["top", "versions", "hosts", "functions", "counters", "regressed"] {
+        let asked = ask(lake, &[question, "--format", "json"])?;
+        println!("{question}: {:.2} s, {:.0} MiB", asked.wall_s, asked.peak_mib);
+    }
+    Ok(())
+}
+
+/// Writes recordings of a fleet, given by host and day. Returns their names and the expected sums of the lake.
+fn write(
+    fleet: &Fleet,
+    recordings: impl Iterator<Item = (u32, u32)>,
+    directory: &Path,
+) -> Result<(Vec<PathBuf>, Sums)> {
+    let (mut files, mut sums) = (Vec::new(), Sums::default());
+    for (host, day) in recordings {
+        let shape = fleet.recording(host, day);
+        let path = directory.join(format!("{host}-{day}.data"));
+        let made = generate(&shape, BufWriter::new(File::create(&path)?))?;
+        // The generator gives a program with samples one run per microsecond of its sampled time.
+        let sampled_ns = (made.weight / made.samples.max(1)) * made.bpf_samples;
+        sums.runs += sampled_ns / 1000 + shape.ran.iter().map(|ran| ran.count).sum::<u64>();
+        sums.time_ns += sampled_ns + shape.ran.iter().map(|ran| ran.time_ns).sum::<u64>();
+        files.push(path);
     }
     Ok((files, sums))
 }

@@ -2,8 +2,9 @@
 
 use crate::lake::{CURRENT, Lake};
 use crate::parallel::in_parallel;
-use crate::rows::{Date, GivenFacts, Rows, content_id, rows_of};
-use crate::schema::{RecordingRow, Row};
+use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
+use crate::schema::{RecordingRow, Row, Rows};
+use crate::summary;
 use anyhow::{Context, Result};
 use bprec_host::sandbox::{Confined, KeptAccess};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -15,21 +16,37 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
+/// Options for reading recordings.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadOptions {
+    #[command(flatten)]
+    pub(crate) given: GivenFacts,
+    /// Threads that read recordings; the default is one per CPU.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
+    /// Do not confine the process. By default, it cannot execute programs, use the network, or write outside of the output's directory,
+    /// if the kernel supports this (Landlock, seccomp).
+    #[arg(long)]
+    no_sandbox: bool,
+}
+
+impl ReadOptions {
+    /// Confines the process. Called before it opens the first recording, and before threads start.
+    pub(crate) fn confine(&self, output: &Path, directories: bool) {
+        if !self.no_sandbox {
+            drop(Confined::enter(KeptAccess { output: Some(output), directories, ..KeptAccess::default() }));
+        }
+    }
+}
+
 /// Options of the import.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportOptions {
     #[command(flatten)]
-    given: GivenFacts,
+    read: ReadOptions,
     /// Limit on the recordings of a batch. A batch is committed completely or not at all.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
-    /// Threads that read recordings; the default is one per CPU.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
-    /// Do not confine the import. By default, the import cannot execute programs, use the network, or write outside of the lake, if
-    /// the kernel supports this (Landlock, seccomp).
-    #[arg(long)]
-    no_sandbox: bool,
 }
 
 /// Counts of recordings and batches of an import.
@@ -45,7 +62,7 @@ pub(crate) struct Imported {
 
 /// Result of reading a file.
 enum Outcome {
-    Read(Date, u128, Box<Rows>),
+    Read(Vec<Recorded>),
     AlreadyThere,
     Refused(anyhow::Error),
 }
@@ -61,37 +78,34 @@ pub(crate) fn import(
     mut report: impl FnMut(Event<'_>),
 ) -> Result<Imported> {
     let (mut lake, _lock) = Lake::open_to_write(lake)?;
-    if !options.no_sandbox {
-        // The process is confined before it opens the first recording, and before threads start.
-        let output = lake.root.join(CURRENT);
-        let access = KeptAccess { output: Some(&output), directories: true, ..KeptAccess::default() };
-        drop(Confined::enter(access));
-    }
+    options.read.confine(&lake.root.join(CURRENT), true);
     let mut known = Known::default();
     let mut imported = Imported::default();
     let mut names = names.peekable();
     while names.peek().is_some() {
         let names: Vec<PathBuf> = names.by_ref().take(options.batch as usize).collect::<Result<_>>()?;
         let mut days: BTreeMap<Date, Rows> = BTreeMap::new();
-        let outcome = |name: &PathBuf| read(name, &options.given, &known).unwrap_or_else(Outcome::Refused);
-        for (name, outcome) in names.iter().zip(in_parallel(&names, options.threads, outcome)?) {
+        let outcome = |name: &PathBuf| read(name, &options.read.given, &known).unwrap_or_else(Outcome::Refused);
+        for (name, outcome) in names.iter().zip(in_parallel(&names, options.read.threads, outcome)?) {
             match outcome {
                 Outcome::AlreadyThere => imported.already_there += 1,
                 Outcome::Refused(error) => {
                     imported.refused += 1;
                     report(Event::Refused(&error));
                 }
-                Outcome::Read(date, id, rows) => {
-                    known.read_day(&mut lake, date)?;
-                    match known.insert(id, &rows.recordings) {
-                        Found::New => {
-                            imported.recordings += 1;
-                            days.entry(date).or_default().append(*rows);
-                        }
-                        Found::Same => imported.already_there += 1,
-                        Found::OtherForm => {
-                            imported.refused += 1;
-                            report(Event::OtherForm(name));
+                Outcome::Read(recordings) => {
+                    for Recorded { date, id, rows } in recordings {
+                        known.read_day(&mut lake, date)?;
+                        match known.insert(id, &rows.recordings) {
+                            Found::New => {
+                                imported.recordings += 1;
+                                days.entry(date).or_default().append(rows);
+                            }
+                            Found::Same => imported.already_there += 1,
+                            Found::OtherForm => {
+                                imported.refused += 1;
+                                report(Event::OtherForm(name));
+                            }
                         }
                     }
                 }
@@ -116,12 +130,14 @@ pub(crate) enum Event<'e> {
 }
 
 fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Outcome> {
+    if let Some(recordings) = summary::read(path, given)? {
+        return Ok(Outcome::Read(recordings));
+    }
     let content = content_id(path)?;
     if known.ids.contains(&content.0) {
         return Ok(Outcome::AlreadyThere);
     }
-    let (date, rows) = rows_of(path, content, given)?;
-    Ok(Outcome::Read(date, content.0, Box::new(rows)))
+    Ok(Outcome::Read(vec![rows_of(path, content, given)?]))
 }
 
 /// Recordings that the lake has on the days of the imported files. Other days are not read, so imports do not slow down as the lake grows older.

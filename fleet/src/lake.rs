@@ -13,11 +13,8 @@
 //! A batch holds recordings of one day, with a file for each table. Its file of `recording` lists its other files with sizes and hashes. Queries skip
 //! files that are not listed.
 
-use crate::rows::{Date, Rows};
-use crate::schema::{
-    CounterRow, EventRow, ProgRow, RecordingRow, Row, RunStatsRow, SCHEMA_VERSION, SampleRow, Table, fact_tables,
-    tables,
-};
+use crate::rows::Date;
+use crate::schema::{ProgRow, RecordingRow, Row, Rows, SCHEMA_VERSION, Table, fact_tables, tables};
 use anyhow::{Context, Result, bail, ensure};
 use datafusion::arrow::array::RecordBatch;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
@@ -313,17 +310,9 @@ impl Lake {
     pub(crate) fn commit(&mut self, date: Date, mut rows: Rows) -> Result<()> {
         let id = batch_id(rows.recordings.iter().map(|row| &*row.recording_id));
         drop_known(&mut rows.progs);
-        RecordingRow::sort(&mut rows.recordings);
-        let facts = [
-            sorted::<ProgRow>(&mut rows.progs)?,
-            sorted::<RunStatsRow>(&mut rows.run_stats)?,
-            sorted::<EventRow>(&mut rows.events)?,
-            sorted::<SampleRow>(&mut rows.samples)?,
-            sorted::<CounterRow>(&mut rows.counters)?,
-        ];
+        let (recordings, facts) = rows.sorted()?;
         let facts: Vec<Vec<RecordBatch>> = facts.into_iter().map(|batch| vec![batch]).collect();
-        let recordings = vec![RecordingRow::batch(&rows.recordings)?];
-        self.commit_batch(date, id, &facts, &recordings, &BTreeSet::new())
+        self.commit_batch(date, id, &facts, &[recordings], &BTreeSet::new())
     }
 
     /// Writes and commits a batch with sorted rows of each table, in place of the batches `replaced` of this day.
@@ -428,11 +417,6 @@ fn drop_known(progs: &mut Vec<ProgRow>) {
     progs.reverse();
     progs.retain(|row| known.insert(key(row)));
     progs.reverse();
-}
-
-fn sorted<R: Row>(rows: &mut [R]) -> Result<RecordBatch> {
-    R::sort(rows);
-    Ok(R::batch(rows)?)
 }
 
 fn properties(table: &Table, commit: Option<&Commit>) -> Result<WriterProperties> {

@@ -1,8 +1,8 @@
 //! Recordings of many hosts in one lake of Parquet files, and queries over all of them.
 //!
-//! Path of the data: `rows` (a recording, through the reporter's model) → `lake` (files, committed in batches) → `engine` (DataFusion or Spark over
-//! the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has the tables, `identity` the key of a program, `change` the
-//! statistics of `regressed`. All numbers come from the reporter; all sums come from the engine.
+//! Path of the data: `rows` (a recording, through the reporter's model), in a file between host and lake if the host has a `summary` → `lake` (files,
+//! committed in batches) → `engine` (DataFusion or Spark over the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has
+//! the tables, `identity` the key of a program, `change` the statistics of `regressed`. All numbers come from the reporter; all sums from the engine.
 
 mod answer;
 mod change;
@@ -18,6 +18,7 @@ mod query;
 mod regressed;
 mod rows;
 mod schema;
+mod summary;
 mod verify;
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +26,7 @@ use bprec_report::printable;
 use clap::{Args, Parser, Subcommand};
 use compact::Compacted;
 use engine::{EngineChoice, Spark};
-use import::{Event, ImportOptions, Imported};
+use import::{Event, ImportOptions, Imported, ReadOptions};
 use lake::Lake;
 use print::Format;
 use query::{Query, Question, Scope};
@@ -48,8 +49,10 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Imports recordings into a lake; recordings that the lake has are skipped.
+    /// Imports recordings and summaries into a lake; recordings that the lake has are skipped.
     Import(ImportArgs),
+    /// Writes the rows of recordings to one small file, which `import` takes instead of the recordings.
+    Summarize(SummarizeArgs),
     /// Runs a query on a lake.
     Query(QueryArgs),
     /// Runs all named queries on a lake and writes one HTML page.
@@ -67,11 +70,40 @@ struct ImportArgs {
     /// Directory of the lake, created if missing.
     #[arg(long, value_name = "LAKE")]
     out: PathBuf,
+    #[command(flatten)]
+    files: FilesArgs,
+    #[command(flatten)]
+    options: ImportOptions,
+}
+
+#[derive(Debug, Args)]
+struct SummarizeArgs {
+    /// File of the summary.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    files: FilesArgs,
+    #[command(flatten)]
+    options: ReadOptions,
+}
+
+#[derive(Debug, Args)]
+struct FilesArgs {
     /// Recordings; `-` reads their names from standard input, one per line.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    #[command(flatten)]
-    options: ImportOptions,
+}
+
+impl FilesArgs {
+    fn names(&self) -> Box<dyn Iterator<Item = Result<PathBuf>> + '_> {
+        match &self.files[..] {
+            [name] if name == Path::new("-") => {
+                let lines = io::stdin().lock().lines();
+                Box::new(lines.map(|line| Ok(PathBuf::from(line.context("read names from standard input")?))))
+            }
+            names => Box::new(names.iter().cloned().map(Ok)),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -199,6 +231,7 @@ fn days(text: &str) -> Result<i64, &'static str> {
 fn main() -> ExitCode {
     let done = match Command::parse().verb {
         Verb::Import(args) => import(&args),
+        Verb::Summarize(args) => summarize(&args),
         Verb::Query(args) => query(args),
         Verb::Report(args) => report(&args),
         Verb::Verify(args) => verify(&args.lake),
@@ -216,28 +249,31 @@ fn main() -> ExitCode {
 }
 
 fn import(args: &ImportArgs) -> Result<ExitCode> {
-    let names: Box<dyn Iterator<Item = Result<PathBuf>>> = match &args.files[..] {
-        [name] if name == Path::new("-") => {
-            let lines = io::stdin().lock().lines();
-            Box::new(lines.map(|line| Ok(PathBuf::from(line.context("read names from standard input")?))))
-        }
-        names => Box::new(names.iter().cloned().map(Ok)),
-    };
     let is_terminal = io::stderr().is_terminal();
-    let done = import::import(&args.out, names, &args.options, |event| match event {
+    let done = import::import(&args.out, args.files.names(), &args.options, |event| match event {
         Event::Refused(error) => complain(&format!("{error:#}")),
         Event::OtherForm(path) => complain(&format!(
             "{}: the lake has a recording of this host with the same start time: the file is another form of that recording",
             path.display()
         )),
-        Event::Progress(done) if is_terminal => complain(&summary(done)),
+        Event::Progress(done) if is_terminal => complain(&counts(done)),
         Event::Progress(_) => {}
     })?;
-    writeln!(io::stdout(), "{}", summary(&done))?;
+    writeln!(io::stdout(), "{}", counts(&done))?;
     Ok(if done.refused > 0 { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
-fn summary(done: &Imported) -> String {
+fn summarize(args: &SummarizeArgs) -> Result<ExitCode> {
+    let mut refused = 0;
+    let recordings = summary::summarize(&args.output, args.files.names(), &args.options, |error| {
+        refused += 1;
+        complain(&format!("{error:#}"));
+    })?;
+    writeln!(io::stdout(), "{recordings} recordings summarized, {refused} refused")?;
+    Ok(if refused > 0 { ExitCode::from(2) } else { ExitCode::SUCCESS })
+}
+
+fn counts(done: &Imported) -> String {
     let Imported { recordings, already_there, refused, batches } = done;
     format!(
         "{recordings} recordings imported in {batches} batches, {already_there} already in the lake, {refused} refused"

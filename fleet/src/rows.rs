@@ -3,7 +3,7 @@
 use crate::identity::prog_key;
 use crate::lake::hash_file;
 use crate::schema::{
-    CounterRow, EventRow, ProgRow, RecordingRow, RunStatsRow, SCHEMA_VERSION, SampleRow, Text, UnixMicros,
+    CounterRow, EventRow, ProgRow, RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, SampleRow, Text, UnixMicros,
 };
 use anyhow::{Context, Result, bail, ensure};
 use bprec_report::model::{CounterSource, EventReport, Line, Program, Report, Unit, has_sha256_tags};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const VERSION_KEY: &str = "version";
 
 /// Facts about recordings from the command line.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct GivenFacts {
     /// Id of the host of these recordings, instead of the machine's id (or else the host name) in each recording.
     #[arg(long, value_name = "NAME")]
@@ -44,28 +44,6 @@ pub(crate) fn label(text: &str) -> Result<(String, String), &'static str> {
 pub(crate) struct Date {
     /// Days since 1970-01-01.
     days: i64,
-}
-
-/// Rows of recordings of one day, by table.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    pub(crate) recordings: Vec<RecordingRow>,
-    pub(crate) progs: Vec<ProgRow>,
-    pub(crate) run_stats: Vec<RunStatsRow>,
-    pub(crate) events: Vec<EventRow>,
-    pub(crate) samples: Vec<SampleRow>,
-    pub(crate) counters: Vec<CounterRow>,
-}
-
-impl Rows {
-    pub(crate) fn append(&mut self, mut other: Rows) {
-        self.recordings.append(&mut other.recordings);
-        self.progs.append(&mut other.progs);
-        self.run_stats.append(&mut other.run_stats);
-        self.events.append(&mut other.events);
-        self.samples.append(&mut other.samples);
-        self.counters.append(&mut other.counters);
-    }
 }
 
 /// Returns the id of a recording and its size in bytes. The id is the first half of the SHA-256 of its bytes; for a directory, of the bytes and the
@@ -105,12 +83,21 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(vec![path.to_owned()])
 }
 
-/// Reads a recording. Returns its day and its rows.
+/// Rows of a recording.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) date: Date,
+    /// Id of its content.
+    pub(crate) id: u128,
+    pub(crate) rows: Rows,
+}
+
+/// Reads a recording.
 ///
 /// # Errors
 /// Fails if the recording cannot be read, is unfinished (without `--unfinished`), has no date (without `--date`), has a date later
 /// than tomorrow, or has a number above 2^63 - 1.
-pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts) -> Result<(Date, Rows)> {
+pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts) -> Result<Recorded> {
     let input = Input::open(path)?;
     let session = Session::open(&input)?;
     let options = Options { threads: Some(1), all: true, by: Some(By::Split(Split::Func)), ..Options::default() };
@@ -128,12 +115,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     let Some(date) = start.map(Date::of).or(given.date) else {
         bail!("{}: has no date; give it by `--date YYYY-MM-DD`", at());
     };
-    let today = Date::today();
-    ensure!(
-        date <= today.plus_days(1),
-        "{}: its clock says {date}, but today is {today}: the clock of the host, or of this machine, is wrong",
-        at()
-    );
+    date.check_clock().with_context(at)?;
     let mut converter = Converter::new(&report, given, start);
     converter.recording(&format!("{id:032x}"), bytes, path).with_context(at)?;
     for program in 0..report.programs.len() {
@@ -146,7 +128,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     converter.counters(&session.counters(&options)?).with_context(at)?;
     let is_same = content_id(path)? == (id, bytes);
     ensure!(is_same, "{}: changed during the import", at());
-    Ok((date, converter.rows))
+    Ok(Recorded { date, id, rows: converter.rows })
 }
 
 struct Converter<'r> {
@@ -453,6 +435,16 @@ impl Date {
     /// Today by this machine's clock.
     pub(crate) fn today() -> Date {
         Date::of(UnixMicros::now())
+    }
+
+    /// Refuses a day after tomorrow.
+    pub(crate) fn check_clock(self) -> Result<()> {
+        let today = Date::today();
+        ensure!(
+            self <= today.plus_days(1),
+            "its clock says {self}, but today is {today}: the clock of the host, or of this machine, is wrong"
+        );
+        Ok(())
     }
 
     /// Returns the day `days` later.

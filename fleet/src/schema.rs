@@ -9,6 +9,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,7 +20,7 @@ pub(crate) const SCHEMA_VERSION: i32 = 1;
 pub(crate) type Text = Arc<str>;
 
 /// Time, µs since 1970 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct UnixMicros(pub(crate) i64);
 
 impl UnixMicros {
@@ -41,14 +42,21 @@ impl UnixMicros {
 trait ColumnType: Sized {
     const NULLABLE: bool = false;
     fn data_type() -> DataType;
+    /// Returns false for a negative number.
+    fn is_in_range(&self) -> bool;
     fn array<'v>(values: impl Iterator<Item = &'v Self>) -> ArrayRef
     where
         Self: 'v;
 }
 
 macro_rules! column {
-    ($type:ty, $array:ty, $data_type:expr, |$value:ident| $plain:expr $(, $zoned:ident($zone:literal))?) => {
+    ($type:ty, $array:ty, $data_type:expr, $least:expr, |$value:ident| $plain:expr $(, $zoned:ident($zone:literal))?) => {
         impl ColumnType for $type {
+            fn is_in_range(&self) -> bool {
+                let $value = self;
+                $plain >= $least
+            }
+
             fn data_type() -> DataType {
                 $data_type
             }
@@ -62,6 +70,10 @@ macro_rules! column {
         impl ColumnType for Option<$type> {
             const NULLABLE: bool = true;
 
+            fn is_in_range(&self) -> bool {
+                self.as_ref().is_none_or(ColumnType::is_in_range)
+            }
+
             fn data_type() -> DataType {
                 $data_type
             }
@@ -74,14 +86,15 @@ macro_rules! column {
     };
 }
 
-column!(Text, StringArray, DataType::Utf8, |text| &**text);
-column!(i32, Int32Array, DataType::Int32, |number| *number);
-column!(i64, Int64Array, DataType::Int64, |number| *number);
-column!(bool, BooleanArray, DataType::Boolean, |flag| *flag);
+column!(Text, StringArray, DataType::Utf8, "", |text| &**text);
+column!(i32, Int32Array, DataType::Int32, 0, |number| *number);
+column!(i64, Int64Array, DataType::Int64, 0, |number| *number);
+column!(bool, BooleanArray, DataType::Boolean, false, |flag| *flag);
 column!(
     UnixMicros,
     TimestampMicrosecondArray,
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+    0,
     |time| time.0,
     with_timezone("UTC")
 );
@@ -100,6 +113,8 @@ pub(crate) trait Row: Sized {
     fn table() -> Table;
     fn sort(rows: &mut [Self]);
     fn columns(rows: &[Self]) -> Vec<ArrayRef>;
+    /// Returns true if no number is negative.
+    fn is_valid(&self) -> bool;
 
     fn batch(rows: &[Self]) -> Result<RecordBatch, ArrowError> {
         RecordBatch::try_new(Self::table().schema, Self::columns(rows))
@@ -107,9 +122,19 @@ pub(crate) trait Row: Sized {
 }
 
 macro_rules! table {
+    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a host { $($columns:tt)* }) => {
+        table! { $(#[$about])* $row, $name, sorted by [$($key),*], {
+            host_id: Option<Text>,
+            kernel_release: Option<Text>,
+            $($columns)*
+            host_name: Option<Text>,
+            boot_id: Option<Text>,
+        } }
+    };
     ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], { $($column:ident: $type:ty,)* }) => {
         $(#[$about])*
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
         pub(crate) struct $row {
             $(pub(crate) $column: $type,)*
         }
@@ -126,6 +151,10 @@ macro_rules! table {
 
             fn columns(rows: &[$row]) -> Vec<ArrayRef> {
                 vec![$(<$type>::array(rows.iter().map(|row| &row.$column))),*]
+            }
+
+            fn is_valid(&self) -> bool {
+                $(self.$column.is_in_range())&&*
             }
         }
     };
@@ -160,9 +189,7 @@ table! {
 
 table! {
     /// A program on a host, once per batch.
-    ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], {
-        host_id: Option<Text>,
-        kernel_release: Option<Text>,
+    ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], of a host {
         prog_id: Option<i32>,
         load_time_ns: Option<i64>,
         prog_key: Text,
@@ -175,16 +202,12 @@ table! {
         owner_comm: Option<Text>,
         owner_uid: Option<i32>,
         counts_others: bool,
-        host_name: Option<Text>,
-        boot_id: Option<Text>,
     }
 }
 
 table! {
     /// Runs of a program in a recording, by the kernel's run statistics.
-    RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], {
-        host_id: Option<Text>,
-        kernel_release: Option<Text>,
+    RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], of a host {
         cpu_count: Option<i32>,
         prog_id: Option<i32>,
         load_time_ns: Option<i64>,
@@ -204,16 +227,12 @@ table! {
         time_margin_ns: Option<i64>,
         hour_of_week: Option<i32>,
         labels: Option<Text>,
-        host_name: Option<Text>,
-        boot_id: Option<Text>,
     }
 }
 
 table! {
     /// All samples of an event in a recording.
-    EventRow, "event", sorted by [event, host_id, window_start], {
-        host_id: Option<Text>,
-        kernel_release: Option<Text>,
+    EventRow, "event", sorted by [event, host_id, window_start], of a host {
         cpu_count: Option<i32>,
         window_start: Option<UnixMicros>,
         event: Text,
@@ -226,16 +245,12 @@ table! {
         machine_weight: Option<i64>,
         lost: Option<i64>,
         labels: Option<Text>,
-        host_name: Option<Text>,
-        boot_id: Option<Text>,
     }
 }
 
 table! {
     /// Samples of an event that are charged to a function of a program, or to BPF code of no known program.
-    SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], {
-        host_id: Option<Text>,
-        kernel_release: Option<Text>,
+    SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], of a host {
         prog_id: Option<i32>,
         load_time_ns: Option<i64>,
         prog_key: Option<Text>,
@@ -255,16 +270,12 @@ table! {
         helper_weight: Option<i64>,
         entry_weight: Option<i64>,
         labels: Option<Text>,
-        host_name: Option<Text>,
-        boot_id: Option<Text>,
     }
 }
 
 table! {
     /// Reading of a counter over the whole recording.
-    CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], {
-        host_id: Option<Text>,
-        kernel_release: Option<Text>,
+    CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], of a host {
         window_start: Option<UnixMicros>,
         source: Text,
         scope: Text,
@@ -281,18 +292,56 @@ table! {
         runs: Option<i64>,
         measured_runs: Option<i64>,
         labels: Option<Text>,
-        host_name: Option<Text>,
-        boot_id: Option<Text>,
     }
 }
 
-/// All tables but `recording`. The files of `recording` are the commits.
-pub(crate) fn fact_tables() -> [Table; 5] {
-    [ProgRow::table(), RunStatsRow::table(), EventRow::table(), SampleRow::table(), CounterRow::table()]
+/// Defines `Rows` with a field for each table. The files of the first table, `recording`, are the commits.
+macro_rules! rows {
+    ($recordings:ident: $recording:ident, $($facts:ident: $fact:ident,)*) => {
+        /// Rows of recordings of one day, by table.
+        #[derive(Debug, Default, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct Rows {
+            pub(crate) $recordings: Vec<$recording>,
+            $(pub(crate) $facts: Vec<$fact>,)*
+        }
+
+        impl Rows {
+            pub(crate) fn append(&mut self, mut other: Rows) {
+                self.$recordings.append(&mut other.$recordings);
+                $(self.$facts.append(&mut other.$facts);)*
+            }
+
+            /// Returns true if no number is negative.
+            pub(crate) fn is_valid(&self) -> bool {
+                self.$recordings.iter().all(Row::is_valid) $(&& self.$facts.iter().all(Row::is_valid))*
+            }
+
+            /// Sorts the rows. Returns those of `recording`, and those of the tables of [`fact_tables`].
+            pub(crate) fn sorted(&mut self) -> Result<(RecordBatch, Vec<RecordBatch>), ArrowError> {
+                $recording::sort(&mut self.$recordings);
+                $($fact::sort(&mut self.$facts);)*
+                Ok(($recording::batch(&self.$recordings)?, vec![$($fact::batch(&self.$facts)?),*]))
+            }
+        }
+
+        /// All tables but `recording`.
+        pub(crate) fn fact_tables() -> Vec<Table> {
+            vec![$($fact::table()),*]
+        }
+    };
+}
+
+rows! {
+    recordings: RecordingRow,
+    progs: ProgRow,
+    run_stats: RunStatsRow,
+    events: EventRow,
+    samples: SampleRow,
+    counters: CounterRow,
 }
 
 /// All tables.
-pub(crate) fn tables() -> [Table; 6] {
-    let [prog, run_stats, event, sample, counter] = fact_tables();
-    [RecordingRow::table(), prog, run_stats, event, sample, counter]
+pub(crate) fn tables() -> Vec<Table> {
+    std::iter::once(RecordingRow::table()).chain(fact_tables()).collect()
 }

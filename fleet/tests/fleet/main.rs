@@ -13,5 +13,6 @@ mod readers;
 mod retention;
 mod schema;
 mod spark;
+mod summary;
 mod sums;
 mod support;
