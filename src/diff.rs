@@ -23,7 +23,7 @@ use crate::{Outcome, say};
 #[derive(clap::Args)]
 #[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
 pub(crate) struct Args {
-    /// Base recording, then the new one; with `--`, all base recordings. Can be gzip-compressed.
+    /// Base recording and new recording; if `--` follows, only base recordings. Can be gzip-compressed.
     #[arg(value_name = "BASE", required = true)]
     base: Vec<PathBuf>,
 

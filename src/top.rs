@@ -195,7 +195,7 @@ fn recording(args: &Args) -> Options {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: args.freq,
-        // `top` shows user space only by task names.
+        // `top` shows no symbols of user space, only names of tasks.
         user_symbols: false,
         early_symbols: true,
         counters,

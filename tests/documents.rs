@@ -17,6 +17,13 @@ const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("docs/doctor.md", "$ bprec doctor", "tests/documented_live.rs"),
     ("docs/export.md", "bprec export --to otlp", "the collector is the reader's; tests/viewers decodes its request"),
     ("docs/fleet.md", "$ bprec-fleet import", "fleet/tests has these commands: a program and a workspace of its own"),
+    (
+        "docs/fleet.md",
+        "# /etc/systemd/system/bprec-summary.service",
+        "units of a host of a fleet; fleet/tests makes and imports summaries",
+    ),
+    ("docs/fleet.md", "$ find /srv/summaries", "fleet/tests imports summaries: a program and a workspace of its own"),
+    ("docs/fleet.md", "containers:", "a pod of a host of a fleet; fleet/tests makes and imports summaries"),
     ("docs/fleet.md", "$ export SPARK_HOME", "fleet/tests asks Spark: a program and a workspace of its own"),
     ("docs/install.md", "make release", "targets of the Makefile, which a test below looks for"),
     ("docs/install.md", "sh install.sh", "tests/install_script.rs runs the script with releases that it makes"),

@@ -134,7 +134,7 @@ fn rows_add_up_to_the_file() {
     let whole = report(&path, &[]);
     let event = &whole["events"][0];
     let field = |value: &Value, name: &str| value[name].as_u64().unwrap();
-    // Programs that the event cannot see, perhaps of another user, have no charges.
+    // A program that the event cannot see, which another user may have loaded, has no charges.
     let charged = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
     for unit in ["samples", "weight"] {
         let rows: u64 = event["rows"].as_array().unwrap().iter().map(|row| charged(row, unit)).sum();

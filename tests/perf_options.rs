@@ -1,5 +1,5 @@
-//! perf's options: the tables of docs/perf.md list each of them, and are correct about bprec's options. Compared with perf's help and the definitions
-//! of bprec's options.
+//! Tables of perf's options in docs/perf.md: they list every option of perf, and what they say about bprec's options is true. The tests compare them
+//! with perf's help and with the definitions of bprec's options.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -160,7 +160,7 @@ bits! {
         ID = 2;
         /// Values of all members of the group.
         GROUP = 3;
-        /// Count of lost samples (since 6.0).
+        /// Count of lost samples (since Linux 6.0).
         LOST = 4;
     }
 }

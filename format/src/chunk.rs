@@ -27,7 +27,7 @@ pub enum Origin {
     Input,
     /// Bytes of a stream. Large data that follows some records and is not part of their size was skipped.
     InputWithoutOutside,
-    /// Compressed records.
+    /// Records unpacked from COMPRESSED records.
     Decompressed,
 }
 

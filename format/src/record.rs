@@ -230,7 +230,7 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// Reads the record at the start of `bytes` without the data after it, for inputs that lack this data.
+    /// Reads the record at the start of `bytes`, but no data outside of the record's size; for inputs that lack such data.
     ///
     /// # Errors
     /// Fails if the record is incomplete, or its size is below 8.
@@ -248,7 +248,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Reads the record at the start of `bytes`, which arrive in pieces, without the data after it.
+    /// Reads the record at the start of `bytes`, which arrive in pieces, but no data outside of the record's size.
     ///
     /// # Errors
     /// Fails if the record's size is below 8.

@@ -152,7 +152,7 @@ fn it_says_when_and_how_long() {
     assert_eq!((text(period_type.r#type), text(period_type.unit)), ("cpu-clock", "nanoseconds"));
 }
 
-/// Readers take the first mapping for the main binary, so the first mapping must be the kernel, also if the first frame has another file.
+/// Readers take the first mapping for the main binary, so it must be the kernel's, even if the first frame belongs to another file.
 #[test]
 fn the_kernel_is_the_first_mapping() {
     for path in fixtures() {

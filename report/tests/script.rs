@@ -97,7 +97,7 @@ fn samples_are_printed_as_perf_prints_them() {
 fn without_symbols(line: &str) -> (String, String) {
     let unnamed = || {
         let (front, dso) = line.rsplit_once(" (").filter(|_| !line.contains("PERF_RECORD_"))?;
-        // Names of functions may contain blanks: the address is the last word of hexadecimal digits before them.
+        // A function name may contain blanks, so the address is found from the right: it is the last word that consists of hexadecimal digits.
         let is_address = |word: &str| word.len() >= 4 && word.bytes().all(|b| b.is_ascii_hexdigit());
         let mut front = front;
         loop {

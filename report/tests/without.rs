@@ -94,7 +94,10 @@ fn a_hook_stays_while_a_program_is_on_it() {
     let (one, table) = of("generated_program_00001");
     assert_eq!((one.saved.count.samples, one.staying.samples, one.shared.samples), (0, 90, 0));
     let notes = table.replace("\n#   ", " ");
-    assert!(notes.contains("90 samples in code that a hook runs once for all its programs are not saved"), "{table}");
+    assert!(
+        notes.contains("90 samples in code that a hook runs once for all its programs are not part of SAVED"),
+        "{table}"
+    );
     let (both, table) = of("generated_program_*");
     assert_eq!((both.saved.count.samples, both.staying.samples, both.shared.samples), (100, 0, 0));
     assert!(!table.contains('≈'), "{table}");

@@ -280,7 +280,7 @@ pub(crate) fn is_value(option: &str, word: &str) -> Result<bool, clap::Error> {
         // The word can be a field or a command, such as `ip` and `comm`.
         "--bpf-sampler" => {
             let message = format!(
-                "--bpf-sampler {word}: can be fields or a command; write --bpf-sampler={word}, or --bpf-sampler -- {word}\n"
+                "--bpf-sampler {word}: {word} can be fields or a command; write --bpf-sampler={word}, or --bpf-sampler -- {word}\n"
             );
             return Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, message));
         }

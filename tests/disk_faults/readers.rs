@@ -225,7 +225,9 @@ fn a_count_survives_a_disk_that_fails_at_any_step() {
     let is_json = |text: &str| text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
     let is_csv = |text: &str| text.lines().all(|line| line.split(',').any(|cell| cell == "page-faults"));
     let is_table = |text: &str| {
-        text.contains("  page-faults ") && text.contains(" s elapsed\n") && text.contains(" s system of the command\n")
+        text.contains("  page-faults ")
+            && text.contains(" s elapsed\n")
+            && text.contains(" s system time of the command\n")
     };
     let formats: [Format; 3] = [(&["-j"], &is_json), (&["-x,"], &is_csv), (&[], &is_table)];
     for (options, is_whole) in formats {

@@ -146,7 +146,7 @@ pub(crate) fn run(directory: &Path, mut command: Command, answer: &mut dyn FnMut
 struct Watch {
     directory: PathBuf,
     child: u32,
-    /// Threads of any process; true for a thread of the program.
+    /// Threads that made a system call, by id; true if the thread belongs to the process under test.
     threads: HashMap<u32, bool>,
     /// Files that were seen, kept open to read them after their names are removed.
     files: HashMap<Inode, File>,

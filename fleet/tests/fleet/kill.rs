@@ -221,7 +221,7 @@ fn every_read_is_a_committed_state_while_writers_are_killed() {
             *kills.get_mut(verb).unwrap() += usize::from(is_killed(command, &lake, more as usize, delay));
             let verified = lake.verify();
             assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
-            // A busy machine reads less often, so writers go on until several states were read.
+            // On a busy machine the reader reads less often, so the writers continue until it has read several states.
             let states = different(&reads.lock().unwrap()).len();
             if kills.values().sum::<usize>() >= wanted && kills.values().all(|kills| *kills >= 5) && states >= 5 {
                 break;

@@ -111,8 +111,8 @@ fn strangers_get_nothing(cluster: &Cluster) {
     assert_eq!(cluster.finished_tasks(), before);
 }
 
-/// The comparison detects a duplicated batch, a missing batch and a changed value. Their commits are made to match, because the lake refuses
-/// mismatches.
+/// The comparison detects a duplicated batch, a missing batch and a changed value. The test makes the commits agree with the damaged files, because
+/// queries refuse files that differ from their commits.
 fn wrong_lakes_answer_differently(spark: &Spark, cluster: &Cluster) {
     let directory = tempfile::tempdir().unwrap();
     let recording = recording("7.2/ratio.data");

@@ -141,7 +141,7 @@ impl Journal {
                     Some(btf) => btfs.push(btf),
                     None => damaged.push((
                         Feature::BPF_BTF,
-                        Error::other(0, "journal frame", "the length of the frame does not fit the BTF in it"),
+                        Error::other(0, "journal frame", "the length of the frame differs from that of the BTF in it"),
                     )),
                 },
                 Ok(Feature(bit)) => {

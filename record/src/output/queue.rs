@@ -275,7 +275,7 @@ mod tests {
         // An overdue buffer is always granted, so that the round can end.
         assert!(queue.buffer(100, true).is_some());
         let Some((Message::Ring(buffer), true)) = received.next() else {
-            panic!("expected a ring buffer while compression is behind")
+            panic!("expected a Ring message, and the report that compression is behind")
         };
         received.give_back(buffer);
         assert!(drain.take());

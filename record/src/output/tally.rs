@@ -162,7 +162,7 @@ impl Tally {
             buffer.copy_within(used..filled, 0);
             kept = filled - used;
             if kept == buffer.len() {
-                // No record of a file is as long as the buffer, so the record never becomes whole.
+                // The buffer is full and does not begin with a whole record. Records are shorter than the buffer, so this one is damaged.
                 break;
             }
         }

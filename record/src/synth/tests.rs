@@ -152,7 +152,7 @@ fn tasks_are_those_that_perf_sees() {
     assert_eq!(maps[0], maps[1]);
     assert!(maps[1].len() > 2, "{maps:?}");
 
-    // Records of the child only: the same maps, no FORK, and build ids as readelf prints them.
+    // Records for the child alone: the same maps as before, no FORK records, and the build ids that readelf prints.
     let alone = decode(&layout, &of_one);
     assert!(alone.iter().all(|(record, _)| record.kind != RecordType::FORK));
     let mut compared = 0;

@@ -16,7 +16,7 @@ pub(crate) enum Role {
     Event,
     /// Handles user probes, which may run BPF programs.
     UserProbe,
-    /// Brackets a program: a trampoline calls the function before or after the program.
+    /// Runs next to a program: a trampoline calls the function immediately before or after the program.
     Guard,
     /// Interprets programs without machine code.
     Interpreter,

@@ -94,7 +94,7 @@ coded! {
         Blind { programs: Vec<String>, reason: Reason } = "blind": "~ {}: {reason}", listed(programs);
         /// Hidden programs: they have neither samples nor runs.
         QuietPrograms { programs: usize } = "quiet_programs":
-            "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
+            "not shown: {programs} program{} with neither samples nor runs (--all shows them)", if *programs == 1 { "" } else { "s" };
         /// Programs that ran without a sample have no row, because there would be too many rows.
         UnsampledLeftOut { programs: usize } = "unsampled_left_out":
             "{} without samples of this event {} no row, because the recording has many events (--event NAME lists these \
@@ -190,7 +190,7 @@ coded! {
             "{} did not run; -b all shows them", counted(*programs as u64, "more program");
         /// Programs that could not be counted.
         NotCaptured { ids: Vec<u32> } = "not_captured":
-            "not counted: {} that were unloaded too soon or not captured: {}",
+            "not counted: {}, unloaded too soon or not captured; ids: {}",
             counted(ids.len() as u64, "program"), listed(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         /// Programs that ended long ago are removed while counting continues.
         EndedNotListed { programs: u64 } = "ended_not_listed":
@@ -274,7 +274,7 @@ fn late_ticks(arrived_percent: f64, missing: MissingTicks) -> String {
     match missing {
         MissingTicks::All => "%MACHINE is scaled up and marked ≈".to_owned(),
         MissingTicks::Idle => {
-            "run statistics show that idle CPUs lack ticks, so the machine is idle for more time than the samples show"
+            "run statistics show that the missing ticks are idle time, so the machine is idle for more time than the samples show"
                 .to_owned()
         }
         MissingTicks::Unknown => format!("%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent),

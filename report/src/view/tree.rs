@@ -11,7 +11,7 @@ use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree,
 use std::io;
 
 /// Legend of the columns.
-const LEGEND: &str = "SAMPLES and %PROGRAM: of the line and the code that it called; SELF %PROGRAM: of the line alone; both are parts of the program's cost";
+const LEGEND: &str = "SAMPLES and %PROGRAM count the line and the code that it called, SELF %PROGRAM the line alone; percentages are of the program's cost";
 /// Legend of programs that ran inside other programs.
 const LEGEND_INSIDE: &str = "%TOTAL: of the line, the code that it called and other programs that ran there (→), as share of \
                              the program's TOTAL; these other programs also have their own trees";

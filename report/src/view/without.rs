@@ -47,7 +47,7 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
     let shared = report.events.iter().any(|event| is_shared(&event.total)).then(|| match staying {
         0 => SHARED.to_owned(),
         _ => format!(
-            "{SHARED}; {} in code that a hook runs once for all its programs {} not saved",
+            "{SHARED}; {} in code that a hook runs once for all its programs {} not part of SAVED",
             counted(staying, "sample"),
             if staying == 1 { "is" } else { "are" }
         ),

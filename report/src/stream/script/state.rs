@@ -83,7 +83,7 @@ fn write(out: &mut Text, state: &State) -> Result {
         }
         State::CpuNotSampled(it) => {
             let how = if it.came_online { "came online" } else { "went offline" };
-            write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)?;
+            write!(out, "CPU not sampled: CPU {} {how}, not sampled from {} ns on", it.cpu, it.time_ns)?;
             match it.until_ns {
                 0 => Ok(()),
                 until_ns => write!(out, ", sampled again from {until_ns} ns on"),

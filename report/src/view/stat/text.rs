@@ -271,7 +271,12 @@ pub(super) fn end(
     }
     writeln!(out, "{elapsed}")?;
     if let Some((user, system)) = command_time {
-        writeln!(out, "{:>15.6} s user, {:.6} s system of the command", user.as_secs_f64(), system.as_secs_f64())?;
+        writeln!(
+            out,
+            "{:>15.6} s user and {:.6} s system time of the command",
+            user.as_secs_f64(),
+            system.as_secs_f64()
+        )?;
     }
     Ok(())
 }
