@@ -70,10 +70,10 @@ pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
     assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
 }
 
-/// Checks that two counts differ by at most one percent.
+/// Checks that two counts of page faults differ by at most one percent and five: a shared counter also counts faults during the switch to the task.
 #[track_caller]
 pub fn check_share(what: &str, value: u64, plain: u64) {
-    assert!(value.abs_diff(plain) * 100 <= plain, "{what}: {value} against {plain}");
+    assert!(value.abs_diff(plain) <= plain / 100 + 5, "{what}: {value} against {plain}");
 }
 
 /// Checks the time of tasks, in nanoseconds, against plain counters of the tasks. A slice of a shared counter begins

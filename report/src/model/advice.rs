@@ -64,12 +64,12 @@ impl Cost {
 impl std::fmt::Display for Cost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(percent) = self.machine_percent {
-            write!(f, "{} % of the machine, ", fixed(percent, 2))?;
+            write!(f, "{} % of the machine, by ", fixed(percent, 2))?;
         }
         match (self.samples, self.by_run_statistics) {
-            (0, true) => f.write_str("by run statistics"),
-            (samples, true) => write!(f, "by {} and run statistics", counted(samples, "sample")),
-            (samples, false) => write!(f, "by {}", counted(samples, "sample")),
+            (0, true) => f.write_str("run statistics"),
+            (samples, true) => write!(f, "{} and run statistics", counted(samples, "sample")),
+            (samples, false) => f.write_str(&counted(samples, "sample")),
         }
     }
 }
