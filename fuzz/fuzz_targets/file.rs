@@ -6,8 +6,8 @@
 mod limits;
 
 use bprec_report::{
-    AnnotateOptions, Document, Input, MapsOptions, Options, ScriptOptions, Session, Show, Source, by_prog, counters,
-    header, maps, script,
+    AnnotateOptions, Document, Input, MapsForm, MapsOptions, Options, ScriptOptions, Session, Show, Source, by_prog,
+    counters, header, maps, script,
 };
 use limits::within_limits;
 
@@ -49,8 +49,8 @@ fn check(bytes: &[u8]) {
             let _ = annotation.write_csv(&mut std::io::sink());
         }
     }
-    for json in [false, true] {
-        let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
+    for form in MapsForm::ALL {
+        let _ = maps(&input, &MapsOptions { form, ..MapsOptions::default() }, &mut std::io::sink());
     }
 }
 

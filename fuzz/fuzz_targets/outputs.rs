@@ -8,8 +8,8 @@ mod limits;
 mod totals;
 
 use bprec_report::{
-    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Result, ScriptOptions,
-    Session, Show, Source, by_prog, counters, diff, header, maps, script,
+    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsForm, MapsOptions, Options, Payer, Result,
+    ScriptOptions, Session, Show, Source, by_prog, counters, diff, header, maps, script,
 };
 use limits::within_limits;
 use serde_json::Value;
@@ -90,7 +90,7 @@ fn write(view: u8, bytes: &[u8]) -> Result<Vec<Written>> {
         9 => {
             let [mut text, mut json] = [const { Vec::new() }; 2];
             maps(&input, &MapsOptions::default(), &mut text)?;
-            maps(&input, &MapsOptions { json: true, ..MapsOptions::default() }, &mut json)?;
+            maps(&input, &MapsOptions { form: MapsForm::Json, ..MapsOptions::default() }, &mut json)?;
             let json = (!json.is_empty()).then_some(Written::Json(json));
             [Written::Text(text)].into_iter().chain(json).collect()
         }
