@@ -118,7 +118,7 @@ fn what_perf_left_behind_is_made_whole_beside_it() {
 
 #[test]
 fn readers_of_what_was_cut_off_name_the_command_that_mends_it() {
-    const REMEDY: &str = "`bprec recover` makes a file of it that perf opens";
+    const REMEDY: &str = "`bprec recover` turns it into a file that perf opens";
     let dir = tempfile::tempdir().unwrap();
     let path = cut_off(&dir);
     let said = |path: &Path, arguments: &[&str]| {

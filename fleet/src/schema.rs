@@ -1,4 +1,4 @@
-//! Tables of a lake. A Rust type per table defines columns, Parquet types and order of the rows.
+//! Tables of a lake. For each table, a Rust type defines the columns, their Parquet types and the order of the rows.
 //!
 //! No unsigned integers: Spark reads unsigned 64-bit integers as decimals. No floating point: sums must not depend on the order of addition.
 //! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within version 1, only nullable columns may

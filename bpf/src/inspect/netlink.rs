@@ -58,7 +58,7 @@ fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Re
         let size = sys::get_u32(rest, 0) as usize;
         let kind = sys::get_u16(rest, 4);
         let Some(body) = rest.get(HEADER_BYTES..size) else {
-            let problem = format!("the kernel announced a message of {size} bytes, but sent only {} bytes", rest.len());
+            let problem = format!("the kernel announced a message of {size} bytes in {} bytes", rest.len());
             return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
         };
         match kind {

@@ -139,7 +139,7 @@ impl SectionCheck {
         }
     }
 
-    /// Checks CPU_TOPOLOGY. perf reads core and package of as many CPUs as NRCPUS counts, and reads any further bytes as dies.
+    /// Checks CPU_TOPOLOGY. perf reads the core and the package of as many CPUs as NRCPUS counts, and takes any further bytes as dies.
     fn topology(&self, bytes: &[u8]) -> Result<()> {
         let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
         let topology = &partial.value;

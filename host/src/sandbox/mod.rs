@@ -212,7 +212,7 @@ mod tests {
             is_new && fs::rename(output.join("file.part"), output.join("file")).is_ok()
         };
         always("before");
-        // Accesses that an output and a temporary file need.
+        // Accesses that an output and a temporary file need are still allowed.
         assert!(tempfile::tempfile().is_ok() && File::open(&beside).is_ok() && new_output());
         is_refused("write the output again", File::create(output.join("file")).map(drop));
 

@@ -241,7 +241,7 @@ const LOST: Family = gauge("bprec_samples_lost", "Samples lost by the current re
 const OWN_SECONDS: Family =
     counter("bprec_own_cpu_seconds_total", "CPU time of bprec itself, since its first interval.");
 const COUNTING_SECONDS: Family =
-    counter("bprec_counting_cpu_seconds_total", "CPU time that counting runs took, estimated from a calibration.");
+    counter("bprec_counting_cpu_seconds_total", "CPU time that the counting of runs took, estimated from a calibration.");
 const CPUS: Family = gauge("bprec_cpus", "CPUs that are online.");
 const LAST: Family = gauge("bprec_last_interval_end_timestamp_seconds", "End of the last interval, since 1970.");
 

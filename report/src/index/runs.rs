@@ -186,7 +186,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // If one of two readings does not say how long statistics had been on, they count as always on between the two readings.
+            // If either reading does not say how long statistics had been on, statistics count as on for the whole time between the readings.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });

@@ -181,7 +181,7 @@ pub(crate) enum Care {
 }
 
 /// Advice to readers of a recording that was cut off, except to `recover`.
-const REMEDY: &str = "; `bprec recover` makes a file of it that perf opens";
+const REMEDY: &str = "; `bprec recover` turns it into a file that perf opens";
 
 /// Visitor of the records of a recording.
 pub(crate) trait Visitor<'a> {

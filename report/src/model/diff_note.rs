@@ -74,7 +74,7 @@ coded! {
         PlacesNotCompared = "places_not_compared":
             "programs are matched by type and name only: some recordings lack their attach points";
         /// A recording was cut off.
-        CutOff { path: String } = "cut_off": "! {path} was cut off: it ends where the recorder wrote last; `bprec recover` makes a file of it that perf opens";
+        CutOff { path: String } = "cut_off": "! {path} was cut off: it ends where the recorder wrote last; `bprec recover` turns it into a file that perf opens";
         /// A recording is too short to estimate errors.
         TooShort { path: String, intervals: usize } = "too_short":
             "! {path} has {}: too few to estimate the error of its numbers (record 30 s or more)", counted(*intervals as u64, "interval");

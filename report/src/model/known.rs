@@ -286,8 +286,8 @@ coded! {
         NoTaskIds = "no_task_ids": "samples have no task ids";
         /// Tasks of other pid namespaces look like the idle task.
         ForeignTasks = "foreign_tasks": "tasks outside the recorder's pid namespace look like the idle task";
-        /// The recording has no kernel map.
-        NoKernelMap = "no_kernel_map": "the recording has no map of the kernel: unknown kernel code cannot be identified";
+        /// The recording has no MMAP record of the kernel.
+        NoKernelMap = "no_kernel_map": "the recording has no MMAP record of the kernel: samples of kernel code without a name cannot be told apart from other samples";
         /// The recording has no kernel call chains.
         NoCallChains = "no_call_chains":
             "the recording has no kernel call chains: the cost of code that programs call, and of code that runs programs, \
@@ -301,7 +301,7 @@ coded! {
         EntryInlined = "entry_inlined": "the kernel inlines the function that runs the program into its caller: samples \
                                          cannot tell the two apart";
         /// The recording is incomplete, or only a part of it is selected.
-        PartOnly = "part_only": "only a part of the recording exists or is selected";
+        PartOnly = "part_only": "the recording is incomplete, or only a part of it is selected";
         /// The view has too many intervals to spread the counts over them.
         TooManyIntervals = "too_many_intervals": "the view has too many intervals to spread the counts over them";
         /// The number is not known for this line, for instance because the line combines several programs.

@@ -159,7 +159,7 @@ coded! {
             "! nothing was recorded in {} between the files, {:.1} s in all: no number includes these gaps (the longest: {})",
             counted(*gaps, "gap"), *length_ns as f64 / 1e9, span(longest);
         /// The recording was cut off.
-        CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last; `bprec recover` makes a file of it that perf opens";
+        CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last; `bprec recover` turns it into a file that perf opens";
         /// Lost records of an event that has no samples in this report.
         SideBandLost { event: String, records: u64 } = "side_band_lost":
             "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \

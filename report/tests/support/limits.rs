@@ -27,7 +27,8 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(ptr, layout) }
     }
 
-    // The system's allocator moves large allocations by pages; the trait's default would hold both copies at the same time.
+    // The system's allocator remaps the pages of a large allocation. The trait's default would copy it, and hold the old and the new memory at the
+// same time.
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let now = NOW.fetch_add(new_size, Ordering::Relaxed) + new_size - layout.size();
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);

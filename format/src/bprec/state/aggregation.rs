@@ -28,7 +28,7 @@ layout! {
         pub overflow_samples: u64,
         /// Sum of the periods of `overflow_samples`.
         pub overflow_period: u64,
-        /// Count of the event itself, including samples that the program did not see. `None` if it could not be read.
+        /// Count of the event's own counter, which also counts events without a sample. `None` if it could not be read.
         pub counted: Option<u64> as Optional<Plain>,
     }
 }

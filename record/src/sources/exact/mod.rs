@@ -61,7 +61,7 @@ struct ActiveCounters {
     refused_at: Instant,
     targets: Vec<ExactTarget>,
     calibrations: Calibrations,
-    /// Current cost of a run of a counted program.
+    /// Time that counting adds to one run of a counted program. `None` if it was not measured.
     costs: Option<Costs>,
     /// True if run statistics are on, by this recorder or by another tool; `costs` is for this setting.
     with_stats: bool,

@@ -30,7 +30,7 @@ impl OnTime {
         self.times().since_ns = Some(now_ns);
     }
 
-    /// Notes that the recorder had statistics on until `now_ns`.
+    /// Notes that the recorder switched statistics off at `now_ns`.
     pub(crate) fn switched_off(&self, now_ns: u64) {
         let mut times = self.times();
         times.before_ns = times.on_ns(now_ns);

@@ -387,7 +387,7 @@ impl Programs {
         ids
     }
 
-    /// Ids of the iterators of recorders. Each recorder has one.
+    /// Ids of the BPF iterator programs of all recorders. Each recorder has one.
     fn recorders(&self) -> BTreeSet<u32> {
         let counts = self.refs.as_ref().and_then(|refs| refs.read().ok()).unwrap_or_default();
         counts.into_iter().filter(|count| count.is_recorder).map(|count| count.id).collect()

@@ -403,7 +403,7 @@ impl Source for RunStatistics {
         self.count(Reading::All, context)?;
         let now = Instant::now();
         (self.began, self.seen_at, self.next_look) = (now, now, Some(now + LOOK_EVERY));
-        // Exact counters may have found before that programs run too often.
+        // `in_windows` may be set already: exact counters start before statistics, and find out whether programs run too often.
         if context.statistics.in_windows { self.begin_windows(context) } else { Ok(()) }
     }
 

@@ -102,7 +102,7 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
     Ok((Asked::new(&filters, programs), removed))
 }
 
-/// CPU time of a payer, and the part that removed programs cost.
+/// CPU time of a payer, and the part of it that the removed programs cause.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     now: Count,
@@ -118,7 +118,7 @@ impl Cost {
         self.in_tasks.merge(other.in_tasks);
     }
 
-    /// Cost that disappears with the removed programs: without code that still runs for other programs.
+    /// Cost that disappears with the removed programs. Code that still runs for other programs is not included.
     fn saved(&self) -> Count {
         self.removed.count.without(self.removed.common)
     }
