@@ -240,8 +240,10 @@ const MACHINE_EVENTS: Family = counter("bprec_sampled_events_total", "Events of 
 const LOST: Family = gauge("bprec_samples_lost", "Samples lost by the current recording.");
 const OWN_SECONDS: Family =
     counter("bprec_own_cpu_seconds_total", "CPU time of bprec itself, since its first interval.");
-const COUNTING_SECONDS: Family =
-    counter("bprec_counting_cpu_seconds_total", "CPU time that the counting of runs took, estimated from a calibration.");
+const COUNTING_SECONDS: Family = counter(
+    "bprec_counting_cpu_seconds_total",
+    "CPU time that the counting of runs took, estimated from a calibration.",
+);
 const CPUS: Family = gauge("bprec_cpus", "CPUs that are online.");
 const LAST: Family = gauge("bprec_last_interval_end_timestamp_seconds", "End of the last interval, since 1970.");
 

@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     // The system's allocator remaps the pages of a large allocation. The trait's default would copy it, and hold the old and the new memory at the
-// same time.
+    // same time.
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let now = NOW.fetch_add(new_size, Ordering::Relaxed) + new_size - layout.size();
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);

@@ -133,8 +133,8 @@ impl FunctionStats {
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
         let mut deadline = None;
         // The sequence does not cover the counts of begins, but while it is unchanged, no run ends on this CPU. Counts of begins that are read inside
-        // the loop therefore belong to the same moment as the counts of ends. If they were read after the loop, the reader could be interrupted before it reads them, and
-        // `runs` would include later runs than `measured`.
+        // the loop therefore belong to the same moment as the counts of ends. If they were read after the loop, the reader could be interrupted before
+        // it reads them, and `runs` would include later runs than `measured`.
         let [runs, opened, nesting_overflow, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));

@@ -110,7 +110,9 @@ impl Finisher {
     /// Fails if the thread panicked.
     pub(super) fn end(self) -> Result<(Completer, Result<()>)> {
         drop(self.jobs);
-        self.thread.join().map_err(|_| Error::Other("bprec's thread that completes recording files ended with a panic".to_owned()))
+        self.thread
+            .join()
+            .map_err(|_| Error::Other("bprec's thread that completes recording files ended with a panic".to_owned()))
     }
 }
 
