@@ -3,13 +3,14 @@
 #[path = "common/strategies.rs"]
 mod strategies;
 
+use bprec_format::Secret;
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
-    AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
-    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol,
-    LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program, ProgramCounters,
-    ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope,
-    SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
+    AbsentEvent, Aggregation, AttachTarget, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent,
+    CounterEvents, CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram,
+    KernelSymbol, LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program,
+    ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
+    SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 use proptest::prelude::*;
@@ -191,7 +192,8 @@ fn state() -> impl Strategy<Value = State> {
                 frozen,
             })
         }),
-        (any::<(u32, Option<u32>)>(), text, bytes(40)).prop_map(|((prog_id, link_id), kind, target)| {
+        (any::<(u32, Option<u32>)>(), text, bytes(40), bytes(40)).prop_map(|((prog_id, link_id), kind, name, words)| {
+            let target = AttachTarget::default().name(Secret::Map, name).words(words);
             State::Attachment(Attachment { prog_id, link_id, kind, target })
         }),
         any::<(u32, u64, u64, u64)>().prop_map(|(id, load_time_ns, after_ns, before_ns)| {

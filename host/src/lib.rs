@@ -29,7 +29,9 @@ pub use error::{Error, Result};
 pub use ids::{boot_id, machine_id};
 pub use kallsyms::{Kallsyms, KernelFunction, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
-pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};
+pub use namespaces::{
+    NetworkName, NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace,
+};
 pub use outputs::{
     create_output, directory_of, journal_of, refuse_planted, refuse_planted_target, rename_with_journal, sync_directory,
 };

@@ -1,6 +1,7 @@
 //! Namespaces: the pid and user namespace of this process, and the network namespaces of the machine.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -32,7 +33,34 @@ pub fn is_initial_user_namespace() -> Option<bool> {
 #[derive(Debug)]
 pub struct NetworkNamespace {
     file: File,
-    label: String,
+    name: NetworkName,
+}
+
+/// Name of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NetworkName {
+    /// Name that `ip netns` shows.
+    Named(String),
+    /// Inode number of a namespace without a name, and a process in it.
+    OfProcess {
+        /// Inode number of the namespace.
+        inode: u64,
+        /// Process id.
+        pid: u32,
+        /// Name of the process.
+        comm: Vec<u8>,
+    },
+}
+
+impl fmt::Display for NetworkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetworkName::Named(name) => write!(f, "netns {name}"),
+            NetworkName::OfProcess { inode, pid, comm } => {
+                write!(f, "net:[{inode}] of process {pid} ({})", String::from_utf8_lossy(comm))
+            }
+        }
+    }
 }
 
 /// Network namespaces other than that of this thread.
@@ -53,7 +81,7 @@ impl NetworkNamespaces {
         // Without this number, the namespace of this thread could not be left out of the result.
         let Some(own) = number(Path::new("/proc/thread-self/ns/net")) else { return found };
         let mut seen = HashSet::from([own]);
-        let mut add = |path: &Path, label: &dyn Fn(u64) -> String| {
+        let mut add = |path: &Path, name: &dyn Fn(u64) -> NetworkName| {
             // All namespaces are on one file system (nsfs). Files of other file systems, such as one mounted over `/run/netns`, are left out.
             let Some(number) = number(path).filter(|number| number.0 == own.0) else { return };
             if !seen.insert(number) {
@@ -61,7 +89,7 @@ impl NetworkNamespaces {
             }
             match File::open(path) {
                 Ok(file) if found.others.len() < count_max => {
-                    found.others.push(NetworkNamespace { file, label: label(number.1) });
+                    found.others.push(NetworkNamespace { file, name: name(number.1) });
                 }
                 _ => found.not_opened += 1,
             }
@@ -72,13 +100,14 @@ impl NetworkNamespaces {
             paths.sort_unstable();
             for path in paths {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                add(&path, &|_| format!("netns {name}"));
+                add(&path, &|_| NetworkName::Named(name.clone()));
             }
         }
         for pid in process_ids() {
-            add(Path::new(&format!("/proc/{pid}/ns/net")), &|inode| {
-                let comm = comm(pid).unwrap_or_default();
-                format!("net:[{inode}] of process {pid} ({})", String::from_utf8_lossy(&comm))
+            add(Path::new(&format!("/proc/{pid}/ns/net")), &|inode| NetworkName::OfProcess {
+                inode,
+                pid,
+                comm: comm(pid).unwrap_or_default(),
             });
         }
         found
@@ -86,9 +115,9 @@ impl NetworkNamespaces {
 }
 
 impl NetworkNamespace {
-    /// Description of the namespace: its name, or its number and a process in it.
-    pub fn label(&self) -> &str {
-        &self.label
+    /// Name of the namespace.
+    pub fn name(&self) -> &NetworkName {
+        &self.name
     }
 
     /// Moves the calling thread permanently into the namespace. Call this on a thread that ends after its queries in the namespace.
@@ -109,9 +138,9 @@ mod tests {
     #[test]
     fn namespaces_are_found_once_and_no_more_than_asked_for() {
         let all = NetworkNamespaces::find(1000);
-        let mut labels = HashMap::new();
-        all.others.iter().for_each(|it| *labels.entry(it.label().to_owned()).or_insert(0) += 1);
-        assert!(labels.values().all(|count| *count == 1), "{labels:?}");
+        let mut names = HashMap::new();
+        all.others.iter().for_each(|it| *names.entry(it.name()).or_insert(0) += 1);
+        assert!(names.values().all(|count| *count == 1), "{names:?}");
         let none = NetworkNamespaces::find(0);
         assert!(none.others.is_empty());
     }

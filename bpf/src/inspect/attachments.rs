@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 
+use bprec_format::Secret;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::{MapType, ProgType};
-use bprec_format::bprec::state::{self, Attachment, ProgArray, TailCall};
+use bprec_format::bprec::state::{self, AttachTarget, Attachment, ProgArray, TailCall};
 
 use crate::inspect::btf::BtfCache;
 use crate::inspect::holders::Holders;
@@ -157,7 +158,7 @@ impl Attachments {
             unlinked.extend(hooks::cgroup_attachments(names.cgroups(), &of_cgroups));
         }
         unlinked.extend(self.perf_events());
-        let linked: BTreeSet<(u32, String, Vec<u8>)> =
+        let linked: BTreeSet<(u32, String, AttachTarget)> =
             self.attachments.iter().map(|it| (it.prog_id, it.kind.clone(), it.target.clone())).collect();
         unlinked.retain(|it| !linked.contains(&(it.prog_id, it.kind.clone(), it.target.clone())));
         self.attachments.extend(unlinked);
@@ -190,7 +191,7 @@ impl Attachments {
                 prog_id,
                 link_id: None,
                 kind: "perf_event".to_owned(),
-                target: format!("event of process {pid}").into_bytes(),
+                target: AttachTarget::default().words(format!("event of process {pid}")),
             })
             .collect()
     }
@@ -243,12 +244,12 @@ fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
 
 /// Returns an attachment of kind `tail_call` for each program in a program array.
 fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
-    let name = String::from_utf8_lossy(&map.about().name).into_owned();
+    let array_name = AttachTarget::default().name(Secret::Map, &map.about().name);
     let attachment = |slot: &TailCall| Attachment {
         prog_id: slot.prog_id,
         link_id: None,
         kind: "tail_call".to_owned(),
-        target: format!("{name}[{}]", slot.index).into_bytes(),
+        target: array_name.clone().words(format!("[{}]", slot.index)),
     };
     array.slots.iter().map(attachment).collect()
 }
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn each_program_has_its_own_attachments() {
-        let on = |prog_id| Attachment { prog_id, link_id: None, kind: "xdp".to_owned(), target: Vec::new() };
+        let on = |prog_id| Attachment { prog_id, link_id: None, kind: "xdp".to_owned(), ..Attachment::default() };
         let around = Attachments { attachments: [1, 3, 3, 7].map(on).to_vec(), ..Attachments::default() };
         let counts = [0, 1, 2, 3, 7, u32::MAX].map(|id| around.of(id).iter().filter(|it| it.prog_id == id).count());
         assert_eq!(counts, [0, 1, 0, 2, 1, 0]);

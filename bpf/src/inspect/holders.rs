@@ -148,8 +148,7 @@ fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
         5 => ProbeKind::Uretprobe,
         _ => return None,
     };
-    let name = String::from_utf8_lossy(&task_fd.name);
-    let target = kind.target(Some(&name), task_fd.probe_offset, task_fd.probe_addr, names);
+    let target = kind.target(Some(&task_fd.name), task_fd.probe_offset, task_fd.probe_addr, names);
     let (prog_id, kind) = (task_fd.prog_id, kind.name().to_owned());
-    Some(Attachment { prog_id, link_id: None, kind, target: target.into_bytes() })
+    Some(Attachment { prog_id, link_id: None, kind, target })
 }

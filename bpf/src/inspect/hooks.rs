@@ -4,12 +4,14 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
+use bprec_format::Secret;
 use bprec_format::bpf::names::{AttachType, MapType, ProgType};
-use bprec_format::bprec::state::Attachment;
+use bprec_format::bprec::state::{AttachTarget, Attachment};
 use bprec_host::Cgroups;
 
 use crate::inspect::maps::map_ids;
 use crate::inspect::net::Interface;
+use crate::inspect::other_networks;
 use crate::sys::{self, HookOf, Kind};
 
 /// `BPF_CGROUP_MAX_PROGS` and `BPF_MPROG_MAX`: the kernel allows no more programs at one hook.
@@ -27,11 +29,11 @@ pub(crate) fn programs(hook: HookOf<'_>, attach_type: u32) -> Vec<u32> {
 }
 
 /// Programs at these hooks of one cgroup, interface, namespace or map.
-fn attachments(of: HookOf<'_>, hooks: &[u32], target: &[u8]) -> Vec<Attachment> {
+fn attachments(of: HookOf<'_>, hooks: &[u32], target: &AttachTarget) -> Vec<Attachment> {
     let at = |hook: &u32| {
         let kind = AttachType(*hook).to_string();
         let attachment =
-            move |prog_id| Attachment { prog_id, link_id: None, kind: kind.clone(), target: target.to_vec() };
+            move |prog_id| Attachment { prog_id, link_id: None, kind: kind.clone(), target: target.clone() };
         programs(of, *hook).into_iter().map(attachment)
     };
     hooks.iter().flat_map(at).collect()
@@ -41,7 +43,8 @@ fn attachments(of: HookOf<'_>, hooks: &[u32], target: &[u8]) -> Vec<Attachment> 
 pub(crate) fn cgroup_attachments(cgroups: &Cgroups, hooks: &[u32]) -> Vec<Attachment> {
     let opened = cgroups.iter().filter_map(|(_, path)| Some((path, File::open(cgroups.directory(path)).ok()?)));
     let of = |(path, directory): (&std::path::Path, File)| {
-        attachments(HookOf::Descriptor(directory.as_fd()), hooks, path.as_os_str().as_encoded_bytes())
+        let target = AttachTarget::default().name(Secret::Cgroup, path.as_os_str().as_encoded_bytes());
+        attachments(HookOf::Descriptor(directory.as_fd()), hooks, &target)
     };
     opened.flat_map(of).collect()
 }
@@ -49,7 +52,11 @@ pub(crate) fn cgroup_attachments(cgroups: &Cgroups, hooks: &[u32]) -> Vec<Attach
 /// Programs at tcx and netkit hooks of interfaces.
 pub(crate) fn interface_attachments(interfaces: &[Interface]) -> Vec<Attachment> {
     let of = |interface: &Interface| {
-        attachments(HookOf::Interface(interface.index), &INTERFACE_HOOKS, interface.name.as_bytes())
+        attachments(
+            HookOf::Interface(interface.index),
+            &INTERFACE_HOOKS,
+            &AttachTarget::default().words(&interface.name),
+        )
     };
     interfaces.iter().flat_map(of).collect()
 }
@@ -57,17 +64,17 @@ pub(crate) fn interface_attachments(interfaces: &[Interface]) -> Vec<Attachment>
 /// The flow dissector of the calling thread's network namespace.
 pub(crate) fn dissectors() -> Vec<Attachment> {
     let Ok(namespace) = File::open("/proc/thread-self/ns/net") else { return Vec::new() };
-    let target = namespace.metadata().map(|about| format!("net:[{}]", about.ino())).unwrap_or_default();
-    attachments(HookOf::Descriptor(namespace.as_fd()), &[AttachType::FLOW_DISSECTOR.0], target.as_bytes())
+    let target = namespace.metadata().map(|about| other_networks::network(about.ino())).unwrap_or_default();
+    attachments(HookOf::Descriptor(namespace.as_fd()), &[AttachType::FLOW_DISSECTOR.0], &target)
 }
 
 /// Programs of sockmaps and sockhashes; empty before Linux 5.18, which cannot query these maps.
-pub(crate) fn sockmap_attachments(name_of: impl Fn(u32) -> String) -> Vec<Attachment> {
+pub(crate) fn sockmap_attachments(name_of: impl Fn(u32) -> AttachTarget) -> Vec<Attachment> {
     let of = |id: u32| {
         let map = sys::fd_by_id(Kind::Map, id).ok()?;
         let map_type = MapType(sys::map_info(map.as_fd(), id).ok()?.type_);
         let has_hooks = [MapType::SOCKMAP, MapType::SOCKHASH].contains(&map_type);
-        has_hooks.then(|| attachments(HookOf::Descriptor(map.as_fd()), &SOCKMAP_HOOKS, name_of(id).as_bytes()))
+        has_hooks.then(|| attachments(HookOf::Descriptor(map.as_fd()), &SOCKMAP_HOOKS, &name_of(id)))
     };
     map_ids().map_while(Result::ok).filter_map(of).flatten().collect()
 }

@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
+use bprec_format::Secret;
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::bprec::state::{Attachment, KernelSymbol, LinkMisses};
+use bprec_format::bprec::state::{AttachTarget, Attachment, KernelSymbol, LinkMisses};
 
 use crate::error::Result;
 use crate::inspect::btf::BtfCache;
 use crate::inspect::kallsyms::Kallsyms;
 use crate::inspect::names::{self, Names};
-use crate::inspect::struct_ops;
 use crate::inspect::tracing::{self, TracedFunction};
+use crate::inspect::{other_networks, struct_ops};
 use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 
 /// Attachments by links, and the links that could not be read.
@@ -78,7 +79,7 @@ pub fn links(names: &Names, btfs: &BtfCache, kallsyms: Option<&Kallsyms>) -> Res
             None => decode(&info, &functions, names),
         };
         let (prog_id, link_id) = (info.prog_id(), Some(info.id()));
-        found.attachments.push(Attachment { prog_id, link_id, kind, target: target.into_bytes() });
+        found.attachments.push(Attachment { prog_id, link_id, kind, target });
     }
     Ok(found)
 }
@@ -162,8 +163,8 @@ impl Info {
         self.info.prog_id()
     }
 
-    fn name(&self) -> Option<String> {
-        self.arrays.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned())
+    fn name(&self) -> Option<&[u8]> {
+        self.arrays.name.as_deref()
     }
 
     /// Number of hits of the link's kprobes that ran no program; `None` for other links, and before Linux 6.7.
@@ -203,24 +204,20 @@ impl Info {
     }
 
     /// One attachment for each named function of a `tracing_multi` link, and one attachment ("3 more") for all other functions.
-    fn multi_attachments(&self, names: &HashMap<TracedFunction, String>) -> Vec<Attachment> {
+    fn multi_attachments(&self, names: &HashMap<TracedFunction, AttachTarget>) -> Vec<Attachment> {
         let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
             Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",
             Some(AttachType::TRACE_FSESSION_MULTI) => "fsession_multi",
             _ => "fentry_multi",
         };
-        let named = self.multi_targets().filter_map(|target| names.get(&target).cloned());
-        let mut targets: Vec<String> = named.filter(|name| !name.is_empty()).collect();
+        let mut targets: Vec<AttachTarget> =
+            self.multi_targets().filter_map(|target| names.get(&target).cloned()).collect();
         let more = (self.u32(TracingMulti::COUNT).unwrap_or(0) as usize).saturating_sub(targets.len());
         if more > 0 || targets.is_empty() {
-            targets.push(format!("{more} more"));
+            targets.push(AttachTarget::default().words(format!("{more} more")));
         }
-        let attachment = |target: String| Attachment {
-            prog_id: self.prog_id(),
-            link_id: Some(self.id()),
-            kind: kind.to_owned(),
-            target: target.into_bytes(),
-        };
+        let attachment =
+            |target| Attachment { prog_id: self.prog_id(), link_id: Some(self.id()), kind: kind.to_owned(), target };
         targets.into_iter().map(attachment).collect()
     }
 
@@ -233,13 +230,15 @@ impl Info {
 const FREPLACE: &str = "freplace";
 
 /// Kind and target of a link; the target is empty if the kernel does not show it.
-fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, String) {
+fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, AttachTarget) {
     let field = |at| info.u32(at).unwrap_or(0);
-    let plain = |kind: &str, target: Option<String>| (kind.to_owned(), target.unwrap_or_default());
+    let plain = |kind: &str, target: Option<AttachTarget>| (kind.to_owned(), target.unwrap_or_default());
     match info.link_type() {
-        LinkType::RAW_TRACEPOINT => plain("raw_tracepoint", info.name()),
+        LinkType::RAW_TRACEPOINT => {
+            plain("raw_tracepoint", info.name().map(|name| AttachTarget::default().words(name)))
+        }
         // The caller handles tracing links with a known target.
-        LinkType::TRACING => (info.tracing_kind(), String::new()),
+        LinkType::TRACING => (info.tracing_kind(), AttachTarget::default()),
         LinkType::CGROUP => (
             AttachType(field(link_field!(cgroup.attach_type))).to_string(),
             info.u64(link_field!(cgroup.cgroup_id))
@@ -250,7 +249,7 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
         LinkType::ITER => plain("iter", iter_target(info)),
         LinkType::NETNS => (
             AttachType(field(link_field!(netns.attach_type))).to_string(),
-            format!("net:[{}]", field(link_field!(netns.netns_ino))),
+            other_networks::network(field(link_field!(netns.netns_ino)).into()),
         ),
         LinkType::XDP => plain("xdp", interface(info, names)),
         LinkType::TCX | LinkType::NETKIT => {
@@ -269,7 +268,7 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
             let kind = if is_return { "uretprobe_multi" } else { "uprobe_multi" };
             (kind.to_owned(), uprobes(info))
         }
-        LinkType::NETFILTER => plain("netfilter", Some(netfilter(info))),
+        LinkType::NETFILTER => plain("netfilter", Some(AttachTarget::default().words(netfilter(info)))),
         LinkType::SOCKMAP => (
             AttachType(field(link_field!(sockmap.attach_type))).to_string(),
             names.map(field(link_field!(sockmap.map_id))),
@@ -278,48 +277,52 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
     }
 }
 
-fn interface(info: &Info, names: &Names) -> Option<String> {
+fn interface(info: &Info, names: &Names) -> Option<AttachTarget> {
     // XDP, tcx and netkit links have the interface index at the same offset; XDP has no attach type.
     let index = info.u32(link_field!(tcx.ifindex)).filter(|index| *index != 0)?;
     let attach_type = info.u32(link_field!(tcx.attach_type)).unwrap_or(0);
     Some(names.interface(index, info.link_type(), attach_type, info.prog_id()))
 }
 
-fn iter_target(info: &Info) -> Option<String> {
-    let mut target = info.name()?;
-    if target.starts_with("bpf_map_elem") || target.contains("sk_storage_map") {
-        target.push_str(&format!(" of map {}", info.u32(link_field!(iter.__bindgen_anon_1.map.map_id))?));
-    } else if target.starts_with("task") {
+fn iter_target(info: &Info) -> Option<AttachTarget> {
+    let name = info.name()?;
+    let target = AttachTarget::default().words(name);
+    if name.starts_with(b"bpf_map_elem") || name.ends_with(b"sk_storage_map") {
+        let map_id = info.u32(link_field!(iter.__bindgen_anon_1.map.map_id))?;
+        return Some(target.words(format!(" of map {map_id}")));
+    }
+    if name.starts_with(b"task") {
         let tid = info.u32(link_field!(iter.__bindgen_anon_2.task.tid)).unwrap_or(0);
         let pid = info.u32(link_field!(iter.__bindgen_anon_2.task.pid)).unwrap_or(0);
         if tid != 0 {
-            target.push_str(&format!(" of thread {tid}"));
-        } else if pid != 0 {
-            target.push_str(&format!(" of process {pid}"));
+            return Some(target.words(format!(" of thread {tid}")));
+        }
+        if pid != 0 {
+            return Some(target.words(format!(" of process {pid}")));
         }
     }
     Some(target)
 }
 
 /// Kind and target of a link on a perf event; before Linux 6.6 without a target.
-fn perf_event(info: &Info, names: &Names) -> (String, String) {
+fn perf_event(info: &Info, names: &Names) -> (String, AttachTarget) {
     let link_kind = info.u32(link_field!(perf_event.type_));
     let kind = match link_kind.and_then(ProbeKind::of) {
         Some(kind) => kind,
         None if link_kind == Some(6) => {
             let kind = info.u32(link_field!(perf_event.__bindgen_anon_1.event.type_));
             let config = info.u64(link_field!(perf_event.__bindgen_anon_1.event.config));
-            let target = kind.zip(config).map(|(kind, config)| names::perf_event(kind, config));
-            return ("perf_event".to_owned(), target.unwrap_or_default());
+            let name = kind.zip(config).map(|(kind, config)| names::perf_event(kind, config));
+            return ("perf_event".to_owned(), AttachTarget::default().name(Secret::Event, name.unwrap_or_default()));
         }
-        None => return ("perf_event".to_owned(), String::new()),
+        None => return ("perf_event".to_owned(), AttachTarget::default()),
     };
     let offset = info.u32(link_field!(perf_event.__bindgen_anon_1.kprobe.offset)).unwrap_or(0).into();
     let addr = info
         .u64(link_field!(perf_event.__bindgen_anon_1.kprobe.addr))
         .filter(|_| matches!(kind, ProbeKind::Kprobe | ProbeKind::Kretprobe))
         .unwrap_or(0);
-    (kind.name().to_owned(), kind.target(info.name().as_deref(), offset, addr, names))
+    (kind.name().to_owned(), kind.target(info.name(), offset, addr, names))
 }
 
 /// Kind of a tracing perf event.
@@ -356,48 +359,55 @@ impl ProbeKind {
     }
 
     /// Attach point as text: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
-    pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
+    pub(crate) fn target(self, name: Option<&[u8]>, offset: u64, addr: u64, names: &Names) -> AttachTarget {
+        let target = AttachTarget::default();
         match (self, name.filter(|name| !name.is_empty())) {
-            (ProbeKind::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
-            (ProbeKind::Uprobe | ProbeKind::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
-            (_, Some(name)) if offset == 0 => name.to_owned(),
-            (_, Some(name)) => format!("{name}+{offset:#x}"),
-            (_, None) if addr != 0 => format!("{addr:#x}"),
-            (_, None) => String::new(),
+            (ProbeKind::Tracepoint, Some(name)) => target.words(names.tracepoint(&String::from_utf8_lossy(name))),
+            (ProbeKind::Tracepoint, None) => target,
+            (ProbeKind::Uprobe | ProbeKind::Uretprobe, Some(path)) => {
+                target.name(Secret::Path, path).words(format!("+{offset:#x}"))
+            }
+            (_, Some(function)) if offset == 0 => target.name(Secret::Symbol, function),
+            (_, Some(function)) => target.name(Secret::Symbol, function).words(format!("+{offset:#x}")),
+            (_, None) if addr != 0 => target.name(Secret::Address, format!("{addr:#x}")),
+            (_, None) => target,
         }
     }
 }
 
 /// Functions of a kprobe.multi link: the names of up to four and the count of the others. Only the count if no name is known.
-fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
+fn kprobes(info: &Info, functions: &[KernelSymbol]) -> AttachTarget {
     const SHOWN: usize = 4;
     let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;
     let name_of = |addr: &u64| {
         let function = functions.iter().find(|it| it.addr <= *addr && addr - it.addr < u64::from(it.len_bytes))?;
-        Some(String::from_utf8_lossy(&function.name).into_owned())
+        Some(&function.name)
     };
-    let mut named: Vec<String> = info.arrays.addresses.iter().filter_map(name_of).take(SHOWN).collect();
-    if named.is_empty() {
-        return if count == 1 { "1 function".to_owned() } else { format!("{count} functions") };
+    let (mut target, mut named) = (AttachTarget::default(), 0);
+    for name in info.arrays.addresses.iter().filter_map(name_of).take(SHOWN) {
+        target = target.words(if named == 0 { "" } else { ", " }).name(Secret::Symbol, name);
+        named += 1;
     }
-    if count > named.len() {
-        named.push(format!("{} more", count - named.len()));
+    match count - named.min(count) {
+        0 => target,
+        1 if named == 0 => target.words("1 function"),
+        more if named == 0 => target.words(format!("{more} functions")),
+        more => target.words(format!(", {more} more")),
     }
-    named.join(", ")
 }
 
-fn uprobes(info: &Info) -> String {
+fn uprobes(info: &Info) -> AttachTarget {
     let count = info.u32(link_field!(uprobe_multi.count)).unwrap_or(0) as usize;
-    let mut target = info.name().unwrap_or_default();
-    match info.arrays.addresses.as_slice() {
-        [] => {}
-        [only] if count == 1 => target.push_str(&format!("+{only:#x}")),
-        [first, ..] => target.push_str(&format!("+{first:#x} and {} more", count.saturating_sub(1))),
+    let target = AttachTarget::default().name(Secret::Path, info.name().unwrap_or_default());
+    let target = match info.arrays.addresses.as_slice() {
+        [] => target,
+        [only] if count == 1 => target.words(format!("+{only:#x}")),
+        [first, ..] => target.words(format!("+{first:#x} and {} more", count.saturating_sub(1))),
+    };
+    match info.u32(link_field!(uprobe_multi.pid)) {
+        Some(pid) if pid != 0 => target.words(format!(" of process {pid}")),
+        _ => target,
     }
-    if let Some(pid) = info.u32(link_field!(uprobe_multi.pid)).filter(|pid| *pid != 0) {
-        target.push_str(&format!(" of process {pid}"));
-    }
-    target
 }
 
 fn netfilter(info: &Info) -> String {
@@ -433,7 +443,8 @@ mod tests {
     }
 
     fn decoded(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> (String, String) {
-        decode(&info(fields, name, addresses), &[], &Names::new())
+        let (kind, target) = decode(&info(fields, name, addresses), &[], &Names::new());
+        (kind, String::from_utf8_lossy(target.text()).into_owned())
     }
 
     #[test]
@@ -446,6 +457,8 @@ mod tests {
         assert_eq!(unnamed, ("kretprobe".to_owned(), "0x1000".to_owned()));
         let multi = decoded(&[(0, 12), (52, 3), (60, 77)], Some("/bin/sh"), &[16, 32, 48]);
         assert_eq!(multi, ("uprobe_multi".to_owned(), "/bin/sh+0x10 and 2 more of process 77".to_owned()));
+        let marked = decode(&info(&[(0, 7), (16, 1), (36, 0x10)], Some("/bin/sh"), &[]), &[], &Names::new()).1;
+        assert_eq!(marked, AttachTarget::default().name(Secret::Path, "/bin/sh").words("+0x10"));
         let hidden = decoded(&[(0, 8), (24, 3), (28, 1)], None, &[0, 0, 0]);
         assert_eq!(hidden, ("kretprobe_multi".to_owned(), "3 functions".to_owned()));
     }
@@ -455,9 +468,10 @@ mod tests {
     fn each_function_of_a_multi_link_is_an_attachment() {
         let mut link = info(&[(0, 15), (4, 31), (8, 7), (16, 60), (20, 3), (24, 1)], None, &[]);
         link.arrays.types = vec![100, 200];
-        let names = HashMap::from([(TracedFunction::Kernel(1, 100), "vfs_read".to_owned())]);
+        let names =
+            HashMap::from([(TracedFunction::Kernel(1, 100), AttachTarget::default().name(Secret::Symbol, "vfs_read"))]);
         let attachments = link.multi_attachments(&names);
-        let targets: Vec<_> = attachments.iter().map(|it| String::from_utf8_lossy(&it.target)).collect();
+        let targets: Vec<_> = attachments.iter().map(|it| String::from_utf8_lossy(it.target.text())).collect();
         assert_eq!(targets, ["vfs_read", "2 more"]);
         assert!(
             attachments.iter().all(|it| (it.prog_id, it.link_id, it.kind.as_str()) == (7, Some(31), "fexit_multi"))
@@ -469,7 +483,7 @@ mod tests {
         let clock = decoded(&[(0, 7), (16, 6), (24, 0), (32, 1)], None, &[]);
         assert_eq!(clock, ("perf_event".to_owned(), "cpu-clock".to_owned()));
         let old_kernel = Info { info: LinkInfo::of(&[(0, 7)], 16), ..info(&[], None, &[]) };
-        assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), String::new()));
+        assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), AttachTarget::default()));
     }
 
     /// Layout of `bpf_link_info` in Linux 6.7: `missed` is at offset 48 for kprobes on perf events (the last field), and at offset 32 for

@@ -4,8 +4,11 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
+use bprec_format::Secret;
 use bprec_format::bpf::names::LinkType;
+use bprec_format::bprec::state::AttachTarget;
 use bprec_format::{event_type, kernel_event_name};
 use bprec_host::Cgroups;
 
@@ -21,9 +24,9 @@ pub struct Names {
     interfaces: OnceCell<Vec<Interface>>,
     other_networks: OnceCell<OtherNetworks>,
     cgroups: OnceCell<Cgroups>,
-    cgroup_paths: OnceCell<HashMap<u64, String>>,
+    cgroup_paths: OnceCell<HashMap<u64, PathBuf>>,
     tracepoints: OnceCell<HashMap<String, Option<String>>>,
-    maps: RefCell<HashMap<u32, String>>,
+    maps: RefCell<HashMap<u32, AttachTarget>>,
 }
 
 impl Names {
@@ -53,7 +56,7 @@ impl Names {
 
     /// Name of a link's interface, with the network namespace if that is not the caller's. The link shows only the interface's index, and each
     /// namespace has its own indexes. The interface must therefore also have the program `prog_id`.
-    pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
+    pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> AttachTarget {
         let ours = self.interfaces().iter().find(|interface| interface.index == index);
         let is_there = |interface: &&Interface| {
             if link_type == LinkType::XDP {
@@ -62,18 +65,22 @@ impl Names {
             hooks::programs(HookOf::Interface(index), attach_type).contains(&prog_id)
         };
         match ours.filter(is_there) {
-            Some(interface) => interface.name.clone(),
+            Some(interface) => AttachTarget::default().words(&interface.name),
             None => {
                 let found = self.other_networks().interface(index, link_type, attach_type, prog_id);
-                found.unwrap_or_else(|| format!("interface {index} of another namespace"))
+                found
+                    .unwrap_or_else(|| AttachTarget::default().words(format!("interface {index} of another namespace")))
             }
         }
     }
 
     /// Path of a cgroup, or `cgroup ID` if no cgroup has this id.
-    pub(crate) fn cgroup(&self, id: u64) -> String {
-        let all = || self.cgroups().iter().map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect();
-        self.cgroup_paths.get_or_init(all).get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
+    pub(crate) fn cgroup(&self, id: u64) -> AttachTarget {
+        let all = || self.cgroups().iter().map(|(id, path)| (id, path.to_owned())).collect();
+        match self.cgroup_paths.get_or_init(all).get(&id) {
+            Some(path) => AttachTarget::default().name(Secret::Cgroup, path.as_os_str().as_encoded_bytes()),
+            None => AttachTarget::default().words(format!("cgroup {id}")),
+        }
     }
 
     /// `system:name` of a tracepoint; the name alone if several systems have it.
@@ -86,16 +93,15 @@ impl Names {
     }
 
     /// `map ID NAME`, or `map ID` without a name.
-    pub(crate) fn map(&self, id: u32) -> String {
+    pub(crate) fn map(&self, id: u32) -> AttachTarget {
         let mut maps = self.maps.borrow_mut();
-        let name = maps.entry(id).or_insert_with(|| {
-            let name = Map::take(id).map(|map| String::from_utf8_lossy(&map.about().name).into_owned());
-            match name {
-                Ok(name) if !name.is_empty() => format!("map {id} {name}"),
-                _ => format!("map {id}"),
+        let target = maps.entry(id).or_insert_with(|| match Map::take(id) {
+            Ok(map) if !map.about().name.is_empty() => {
+                AttachTarget::default().words(format!("map {id} ")).name(Secret::Map, &map.about().name)
             }
+            _ => AttachTarget::default().words(format!("map {id}")),
         });
-        name.clone()
+        target.clone()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! All functions query the network namespace of the calling thread.
 
-use bprec_format::bprec::state::Attachment;
+use bprec_format::bprec::state::{AttachTarget, Attachment};
 
 use crate::error::Result;
 use crate::inspect::netlink::{self, Attributes};
@@ -91,7 +91,7 @@ pub(crate) fn xdp_attachments(interfaces: &[Interface]) -> Vec<Attachment> {
 }
 
 fn attachment(prog_id: u32, kind: &str, target: &str) -> Attachment {
-    Attachment { prog_id, link_id: None, kind: kind.to_owned(), target: target.as_bytes().to_vec() }
+    Attachment { prog_id, link_id: None, kind: kind.to_owned(), target: AttachTarget::default().words(target) }
 }
 
 /// Programs in tc filters of all interfaces.

@@ -7,9 +7,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bprec_format::Secret;
 use bprec_format::bpf::names::{AttachType, LinkType};
-use bprec_format::bprec::state::Attachment;
-use bprec_host::{Answer, NetworkNamespace, NetworkNamespaces};
+use bprec_format::bprec::state::{AttachTarget, Attachment};
+use bprec_host::{Answer, NetworkName, NetworkNamespace, NetworkNamespaces};
 
 use crate::error::Result;
 use crate::inspect::hooks;
@@ -31,7 +32,8 @@ pub(crate) struct OtherNetworks {
 /// Result for one namespace.
 #[derive(Debug)]
 struct Network {
-    label: String,
+    /// End of the targets in this namespace: ` in netns NAME`.
+    suffix: AttachTarget,
     interfaces: Vec<Interface>,
     tc: Vec<Attachment>,
     /// Attachments on tcx and netkit hooks.
@@ -59,7 +61,7 @@ fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Ve
         namespace.enter().map_err(|error| {
             format!("attach points in other network namespaces are unknown: setns: {error}; needs CAP_SYS_ADMIN")
         })?;
-        Network::of(namespace).map_err(|error| format!("{}: {error}", namespace.label()))
+        Network::of(namespace).map_err(|error| format!("{}: {error}", namespace.name()))
     };
     let look_into_all = move || {
         for namespace in namespaces.others {
@@ -130,17 +132,23 @@ impl OtherNetworks {
 
     /// Name and namespace of a link's interface. The link shows only the interface's index, and each namespace has its own indexes. The interface
     /// must therefore also have the program.
-    pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
+    pub(crate) fn interface(
+        &self,
+        index: u32,
+        link_type: LinkType,
+        attach_type: u32,
+        prog_id: u32,
+    ) -> Option<AttachTarget> {
         let kind = AttachType(attach_type).to_string();
         self.networks.iter().find_map(|network| {
             let interface = network.interfaces.iter().find(|interface| interface.index == index)?;
             let is_there = match link_type {
                 LinkType::XDP => interface.xdp.contains(&prog_id),
                 _ => network.hooks.iter().any(|it| {
-                    (it.prog_id, &it.kind[..], &it.target[..]) == (prog_id, &kind[..], interface.name.as_bytes())
+                    (it.prog_id, &it.kind[..], it.target.text()) == (prog_id, &kind[..], interface.name.as_bytes())
                 }),
             };
-            is_there.then(|| format!("{} in {}", interface.name, network.label))
+            is_there.then(|| AttachTarget::default().words(&interface.name).with(&network.suffix))
         })
     }
 }
@@ -150,15 +158,33 @@ impl Network {
         let interfaces = net::interfaces()?;
         let tc = net::tc_attachments(&interfaces)?;
         let (hooks, dissectors) = (hooks::interface_attachments(&interfaces), hooks::dissectors());
-        Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks, dissectors })
+        Ok(Network { suffix: in_network(namespace.name()), interfaces, tc, hooks, dissectors })
     }
 
     fn labelled(&self, attachments: Vec<Attachment>) -> Vec<Attachment> {
         let mut attachments = attachments;
         for attachment in &mut attachments {
-            attachment.target.extend(format!(" in {}", self.label).into_bytes());
+            attachment.target = std::mem::take(&mut attachment.target).with(&self.suffix);
         }
         attachments
+    }
+}
+
+/// Target on a network namespace: `net:[4026531840]`.
+pub(crate) fn network(inode: u64) -> AttachTarget {
+    AttachTarget::default().words("net:[").name(Secret::NamespaceNumber, inode.to_string()).words("]")
+}
+
+/// End of a target in another network namespace: ` in netns customer`, ` in net:[4026531840] of process 7 (nginx)`.
+pub(crate) fn in_network(name: &NetworkName) -> AttachTarget {
+    match name {
+        NetworkName::Named(name) => AttachTarget::default().words(" in netns ").name(Secret::NetworkNamespace, name),
+        NetworkName::OfProcess { inode, pid, comm } => AttachTarget::default()
+            .words(" in ")
+            .with(&network(*inode))
+            .words(format!(" of process {pid} ("))
+            .name(Secret::Comm, comm)
+            .words(")"),
     }
 }
 

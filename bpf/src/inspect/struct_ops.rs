@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use bprec_format::Secret;
 use bprec_format::bpf::btf::{Btf, Kind as BtfKind};
-use bprec_format::bprec::state::Attachment;
+use bprec_format::bprec::state::{AttachTarget, Attachment};
 
 use crate::error::{Error, Object, Result};
 use crate::sys::{self, Kind};
@@ -17,7 +18,7 @@ pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> 
     let fd = sys::fd_by_id(Kind::Map, map_id)?;
     let info = sys::map_info(fd.as_fd(), map_id)?;
     let value = sys::value_at(&fd, map_id, 0)?;
-    let table = String::from_utf8_lossy(&sys::c_chars(&info.name)).into_owned();
+    let table = sys::c_chars(&info.name);
     let path = "/sys/kernel/btf/vmlinux";
     let vmlinux = std::fs::read(path).map_err(|source| Error::file(path, source))?;
     let members = members(&vmlinux, info.btf_vmlinux_value_type_id, &value).ok_or_else(|| Error::Answer {
@@ -31,7 +32,10 @@ pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> 
             prog_id,
             link_id: Some(link_id),
             kind: "struct_ops".to_owned(),
-            target: format!("{kind} {table}.{member}").into_bytes(),
+            target: AttachTarget::default()
+                .words(format!("{kind} "))
+                .name(Secret::Map, &table)
+                .words(format!(".{member}")),
         })
         .collect())
 }

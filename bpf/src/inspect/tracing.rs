@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use bprec_format::Secret;
 use bprec_format::bpf::btf::Btf;
+use bprec_format::bprec::state::AttachTarget;
 
 use crate::inspect::btf::BtfCache;
 use crate::inspect::programs::Program;
@@ -44,7 +46,7 @@ impl TracedFunction {
 }
 
 /// Names of targets; targets without a name are left out. Examples: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
-pub(crate) fn names(targets: &[TracedFunction], btfs: &BtfCache) -> HashMap<TracedFunction, String> {
+pub(crate) fn names(targets: &[TracedFunction], btfs: &BtfCache) -> HashMap<TracedFunction, AttachTarget> {
     let mut by_object: HashMap<(bool, u32), Vec<TracedFunction>> = HashMap::new();
     for target in targets {
         let object = match *target {
@@ -64,7 +66,8 @@ pub(crate) fn names(targets: &[TracedFunction], btfs: &BtfCache) -> HashMap<Trac
         for target in targets {
             let (TracedFunction::Kernel(_, type_id) | TracedFunction::Program(_, type_id)) = target;
             if let Some(name) = btf.type_by_id(type_id).and_then(|t| t.name()) {
-                named.insert(target, format!("{}{suffix}", String::from_utf8_lossy(name)));
+                let kind = if is_kernel { Secret::Symbol } else { Secret::Program };
+                named.insert(target, AttachTarget::default().name(kind, name).words(&suffix));
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod account;
 mod aggregation;
+mod attachment;
 mod contents;
 mod counters;
 mod functions;
@@ -24,6 +25,7 @@ mod tail_calls;
 
 pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss, StatsOff};
 pub use aggregation::{Aggregation, OVERFLOW_PID};
+pub use attachment::{AttachTarget, Attachment, TargetName};
 pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters,
@@ -38,9 +40,7 @@ pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
 
 use crate::layout::meaning::{self, Boot, Cgroup, Comm, Event, Machine, Message, Path, Target, Tier, Value};
-use crate::layout::{
-    BtfId, Codec, CountedText, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Wide, layout,
-};
+use crate::layout::{BtfId, Codec, CountedText, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, layout};
 use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Name of the event with samples that carry these payloads.
@@ -276,19 +276,6 @@ layout! {
         pub frozen: bool,
     }
 
-    /// Attachment of a program.
-    #[derive(Hash, Default)]
-    pub struct Attachment {
-        /// Program id.
-        pub prog_id: u32,
-        /// Id of the link, if the attachment has one.
-        pub link_id: Option<u32> as Optional<Wide>,
-        /// Kind of attachment: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
-        pub kind: String as CountedText<Public>,
-        /// Attach point: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
-        pub target: Vec<u8> as CountedText<Public>,
-    }
-
     /// A container of a Kubernetes pod, from the name that the kubelet gives to the container's log.
     #[derive(Hash, PartialOrd, Ord, Default)]
     pub struct PodContainer {
@@ -325,8 +312,8 @@ impl State {
         self.put(&mut Writer::new(out, endian));
     }
 
-    /// Appends the payload, redacted if the writer redacts. Only the targets of attachments and the contents of maps must be redacted before: this
-    /// needs several fields.
+    /// Appends the payload, redacted if the writer redacts. Only the contents of maps must be left out before: nothing in them
+    /// has a known meaning.
     pub fn put(&self, w: &mut Writer<'_>) {
         let start = w.position();
         w.u16(VERSION).u16(self.kind()).u32(0);

@@ -152,7 +152,13 @@ macro_rules! secrets {
             $($(#[$doc])* $name,)*
         }
 
+        impl Secret {
+            /// All kinds, by their number. The number of a kind is a part of recordings.
+            pub(crate) const ALL: &[Secret] = &[$(Secret::$name),*];
+        }
+
         /// Types that name the kinds of [`Secret`] in the tables of layouts.
+        #[allow(dead_code, reason = "some kinds occur in attach targets only, which name them by number")]
         pub(crate) mod meaning {
             use super::{Meaning, Secret};
 
@@ -165,6 +171,7 @@ macro_rules! secrets {
     };
 }
 
+// New kinds at the end: recordings contain the numbers of kinds.
 secrets! {
     /// Name of the machine.
     Host,
@@ -204,4 +211,12 @@ secrets! {
     Symbol,
     /// A message of the recorder; it may contain any name.
     Message,
+    /// Name of a network namespace.
+    NetworkNamespace,
+    /// Inode number of a namespace, as decimal text.
+    NamespaceNumber,
+    /// Address, as hexadecimal text with `0x`.
+    Address,
+    /// Attach point of a program, of an older recorder, which did not tell names from words.
+    AttachTarget,
 }

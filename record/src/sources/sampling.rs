@@ -37,7 +37,7 @@ impl Source for Sampling {
         }
         for event in self.opened.events.iter().filter(|event| event.file.attr.kind == event_type::TRACEPOINT) {
             let is_on = |attachment: &&Attachment| {
-                let target = String::from_utf8_lossy(&attachment.target);
+                let target = String::from_utf8_lossy(attachment.target.text());
                 attachment.kind == "tracepoint" && event.name.split(':').take(2).eq(target.split(':'))
             };
             let ids: Vec<String> =

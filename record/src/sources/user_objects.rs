@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use bprec_bpf::{AttachMethod, Attached, UserObject};
-use bprec_format::bprec::state::Attachment;
+use bprec_format::Secret;
+use bprec_format::bprec::state::{AttachTarget, Attachment};
 use bprec_format::{AttrFlags, event_type};
 
 use super::{Context, Event, Source, Tick};
@@ -105,7 +106,7 @@ impl UserObjects {
                         prog_id: program.id,
                         link_id,
                         kind: "perf_event".to_owned(),
-                        target: name.into_bytes(),
+                        target: AttachTarget::default().name(Secret::Event, name),
                     });
                 }
                 if self.attachments.len() == before {
@@ -163,7 +164,7 @@ impl Source for UserObjects {
             if found.kind != "perf_event" || !context.programs.is_perf_event(found.prog_id) {
                 continue;
             }
-            let event = match String::from_utf8_lossy(&found.target) {
+            let event = match String::from_utf8_lossy(found.target.text()) {
                 name if name.is_empty() => "a perf event".into(),
                 name => name,
             };

@@ -338,7 +338,8 @@ impl<'a> Builder<'a> {
         let mut on: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == UserProbe::NAMES[0])
         {
-            let offset = attachment.target.rsplit(|byte| *byte == b'+').next().and_then(|it| it.strip_prefix(b"0x"));
+            let offset =
+                attachment.target.text().rsplit(|byte| *byte == b'+').next().and_then(|it| it.strip_prefix(b"0x"));
             let offset = offset.and_then(|offset| u64::from_str_radix(std::str::from_utf8(offset).ok()?, 16).ok());
             if let Some(offset) = offset {
                 on.entry(offset & PAGE_OFFSET).or_default().push(number);
@@ -383,7 +384,7 @@ impl<'a> Builder<'a> {
                 "tracepoint" => Way::Event,
                 _ => continue,
             };
-            let name = attachment.target.rsplit(|byte| *byte == b':').next().unwrap_or_default();
+            let name = attachment.target.text().rsplit(|byte| *byte == b':').next().unwrap_or_default();
             if let Ok(name) = std::str::from_utf8(name) {
                 by_event.entry((way, name)).or_default().push(number);
             }
@@ -419,7 +420,7 @@ impl<'a> Builder<'a> {
     fn probed(&mut self, symbols: &KernelSymbols) -> FxHashMap<u32, u32> {
         let mut on: BTreeMap<&[u8], Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "kprobe") {
-            let function = attachment.target.split(|byte| *byte == b'+').next().unwrap_or_default();
+            let function = attachment.target.text().split(|byte| *byte == b'+').next().unwrap_or_default();
             on.entry(function).or_default().push(number);
         }
         let hooks = on.into_iter().map(|(function, programs)| {
@@ -434,7 +435,7 @@ impl<'a> Builder<'a> {
         // The kernel names a struct_ops stub after the type of its table and the operation.
         let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {
-            let target = String::from_utf8_lossy(&attachment.target);
+            let target = String::from_utf8_lossy(attachment.target.text());
             if let Some(((kind, _), (_, member))) = target.split_once(' ').zip(target.rsplit_once('.')) {
                 operations.entry(format!("bpf__{kind}_{member}")).or_default().push(number);
             }
@@ -450,8 +451,9 @@ impl<'a> Builder<'a> {
         // to this function alone (`fentry`, not `fentry_multi`) has both the id and the name.
         let function_of = |program: &u32| {
             let attachments = self.states.attachments_of(self.programs[*program as usize].id).iter();
-            let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
-            traced.next().map(|it| it.target.as_slice())
+            let mut traced =
+                attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.text().is_empty());
+            traced.next().map(|it| it.target.text())
         };
         let dispatcher = self.candidates(XDP_PROGRAMS);
         let hooks = images.iter().map(|image| match image.kind {
@@ -519,7 +521,7 @@ impl<'a> MultiPrograms<'a> {
         for (number, program) in (0..).zip(programs) {
             let attachments = states.attachments_of(program.id).iter();
             for attachment in attachments.filter(|attachment| MULTI.contains(&attachment.kind.as_str())) {
-                let target = attachment.target.as_slice();
+                let target = attachment.target.text();
                 if target.is_empty() || target.ends_with(MORE_FUNCTIONS) {
                     multi.unlisted.push(number);
                 } else {
@@ -550,7 +552,7 @@ fn is_attached_as(pattern: &str, attachment: &Attachment) -> bool {
         Some(start) => text.starts_with(start.as_bytes()),
         None => text == pattern.as_bytes(),
     };
-    is_like(kind, attachment.kind.as_bytes()) && target.is_none_or(|target| is_like(target, &attachment.target))
+    is_like(kind, attachment.kind.as_bytes()) && target.is_none_or(|target| is_like(target, attachment.target.text()))
 }
 
 #[cfg(test)]

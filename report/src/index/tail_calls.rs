@@ -112,7 +112,7 @@ fn arrays(programs: &[IndexedProgram], states: &States) -> Arrays {
         let mut named: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
         states.maps.values().filter(is_array).for_each(|map| named.entry(&map.name).or_default().push(map.id));
         for attachment in states.attachments.iter().filter(|attachment| attachment.kind == "tail_call") {
-            let name = attachment.target.split(|byte| *byte == b'[').next().unwrap_or_default();
+            let name = attachment.target.text().split(|byte| *byte == b'[').next().unwrap_or_default();
             named.get(name).into_iter().flatten().for_each(|map_id| add(*map_id, attachment.prog_id));
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use crate::index::programs::ProgInfoSummary;
     use crate::index::symbols::KernelSymbols;
     use bprec_format::bpf::names::ProgType;
-    use bprec_format::bprec::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
+    use bprec_format::bprec::state::{AttachTarget, Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
     fn program(id: u32) -> IndexedProgram {
         let info = ProgInfoSummary {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
-        Attachment { prog_id, link_id: None, kind: kind.into(), target: target.into() }
+        Attachment { prog_id, link_id: None, kind: kind.into(), target: AttachTarget::default().words(target) }
     }
 
     fn array(map_id: u32, programs: &[u32]) -> ProgArray {

@@ -1,12 +1,12 @@
 //! States of the recorder, with planted words as their texts.
 
-use bprec_format::bpf::names::{AttachType, LinkType};
+use bprec_format::Secret;
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
-    AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
-    FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray,
-    Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget,
-    State, StatsOff, TailCall, TargetCounters, UserSymbols,
+    AbsentEvent, AttachTarget, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit,
+    FileFunction, FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses,
+    ProgArray, Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope,
+    SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 
@@ -193,46 +193,31 @@ fn map(id: u32, name: &str) -> Map {
     }
 }
 
-/// Attachments of every kind, with targets in the form that recorders write, and with targets in other forms.
+/// Attachments with each kind of name in their targets, and with targets of older recorders, which did not tell names from words.
 fn attachments(p: &mut Planted) -> Vec<Attachment> {
     let mut found = Vec::new();
-    let mut add = |kind: &str, target: String| {
-        found.push(Attachment { prog_id: PROG_ID, link_id: Some(1), kind: kind.to_owned(), target: target.into() });
+    let mut add = |kind: &str, target: AttachTarget| {
+        found.push(Attachment { prog_id: PROG_ID, link_id: Some(1), kind: kind.to_owned(), target });
     };
-    for kind in ["xdp", "tc_ingress", "tc_10:", "tcx_egress", "netkit_peer"] {
-        add(kind, format!("{} in netns {}", p.kept("names of network devices"), p.secret("network namespace")));
-        let comm = p.secret("process in a network namespace");
-        add(kind, format!("{} in net:[4026532317] of process 8 ({comm})", p.kept("names of network devices")));
-    }
-    for kind in ["uprobe", "uretprobe", "uprobe_multi", "uretprobe_multi"] {
-        add(kind, format!("/{} a+0x{}+0x10 of process 8", p.secret("uprobe"), p.secret("uprobe")));
-    }
-    for kind in ["kprobe", "kretprobe_multi", "fentry", "fmod_ret", "lsm", "tp_btf", "tracepoint", "raw_tracepoint"] {
-        add(kind, p.kept(if kind.contains("tracep") { "tracepoints" } else { "names of functions" }));
-    }
-    for kind in ["freplace", "fexit"] {
-        add(kind, format!("{} of program 12", p.of_program("extended function")));
-    }
-    add("kprobe", format!("bpf_prog_0011223344556677_{}+0x4", p.of_program("probed function")));
-    add("cgroup_inet_ingress", format!("/a/{} b", p.secret("cgroup")));
-    add("perf_event", format!("cpu-clock ({})", p.of_program("program on an event")));
-    add("perf_event", format!("/{}", p.secret("event of a program")));
-    add("tail_call", format!("{}[3]", p.of_program("program array")));
-    add("struct_ops", format!("tcp_congestion_ops {}.cong_avoid", p.of_program("table of operations")));
-    add("sk_msg_verdict", format!("map 7 {}", p.of_program("map of sockets")));
-    let [table, chain, network] = ["table of iptables", "chain of iptables", "network"].map(|place| p.secret(place));
-    add("xt_bpf", format!("ip {table} {chain} rule 1 (legacy) in netns {network}"));
-    add("xt_bpf", format!("ip filter INPUT rule 1 (nf_tables) in net:[7] of process 8 ({})", p.secret("process")));
-    let unknown_kind = p.secret("kind of attachment");
-    add(&unknown_kind, p.secret("target"));
-    let attach = (0..200).filter_map(|number| AttachType(number).name());
-    let link = (0..200).filter_map(|number| LinkType(number).name());
-    let own =
-        ["tp_btf", "fentry", "fexit", "fsession", "lsm", "freplace", "tracing", "kprobe", "kprobe_multi", "uprobe"];
-    let own =
-        own.into_iter().chain(["tracepoint", "raw_tracepoint", "tail_call", "xt_bpf", "tc_ingress", "tc_1:", "7"]);
-    for kind in attach.chain(link).chain(own).collect::<Vec<_>>() {
-        add(kind, format!("{} of {} in {}", p.secret("target"), p.secret("target"), p.secret("target")));
+    let words = |words: String| AttachTarget::default().words(words);
+    let name = |kind, name: String| AttachTarget::default().name(kind, name);
+    let interface = words(p.kept("names of network devices"));
+    add("xdp", interface.clone().words(" in netns ").name(Secret::NetworkNamespace, p.secret("network namespace")));
+    let of_process = interface.words(" in net:[").name(Secret::NamespaceNumber, "4026532317").words("] of process 8 (");
+    add("tc_ingress", of_process.name(Secret::Comm, p.secret("process in a network namespace")).words(")"));
+    add("sk_lookup", name(Secret::NamespaceNumber, p.secret("number of a namespace")));
+    add("uprobe", name(Secret::Path, format!("/{} a+0x10", p.secret("uprobe"))).words("+0x10 of process 8"));
+    add("kprobe", name(Secret::Symbol, p.kept("names of functions")));
+    add("tracepoint", words(p.kept("tracepoints")));
+    add("freplace", name(Secret::Program, p.of_program("extended function")).words(" of program 12"));
+    add("kprobe", name(Secret::Symbol, format!("bpf_prog_0011223344556677_{}", p.of_program("probed function"))));
+    add("cgroup_inet_ingress", name(Secret::Cgroup, format!("/a/{} b", p.secret("cgroup"))));
+    add("perf_event", name(Secret::Event, format!("cpu-clock ({})", p.of_program("program on an event"))));
+    add("perf_event", name(Secret::Event, format!("/{}", p.secret("event of a program"))));
+    add("tail_call", name(Secret::Map, p.of_program("program array")).words("[3]"));
+    add("sk_msg_verdict", words("map 7 ".to_owned()).name(Secret::Map, p.of_program("map of sockets")));
+    for kind in ["xdp", "uprobe", "kprobe", "tail_call", "7"] {
+        add(kind, name(Secret::AttachTarget, format!("{} of {}", p.secret("old target"), p.secret("old target"))));
     }
     found
 }

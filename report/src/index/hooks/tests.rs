@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index::programs::ProgInfoSummary;
-use bprec_format::bprec::state::{KernelSymbol, Session};
+use bprec_format::bprec::state::{AttachTarget, KernelSymbol, Session};
 
 const NAMES: [&str; 22] = [
     "trace_call_bpf",
@@ -35,7 +35,7 @@ fn program(id: u32, prog_type: ProgType) -> IndexedProgram {
 }
 
 fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
-    Attachment { prog_id, link_id: None, kind: kind.into(), target: target.into() }
+    Attachment { prog_id, link_id: None, kind: kind.into(), target: AttachTarget::default().words(target) }
 }
 
 /// Programs have the ids 10, 11 … in their order. The recording begins at 100.

@@ -13,7 +13,7 @@ use crate::pass::sinks::ledger::EventLedger;
 use crate::pass::sinks::sharing::HookWeights;
 use bprec_format::Endian;
 use bprec_format::bpf::names::ProgType;
-use bprec_format::bprec::state::{Attachment, KernelSymbol};
+use bprec_format::bprec::state::{AttachTarget, Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
 /// Addresses of kernel functions, each 0x100 bytes long.
@@ -289,7 +289,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
         };
         let program =
             IndexedProgram { id: Some(10), info: Some(info), loaded_ns: Some(2), ..IndexedProgram::default() };
-        let (kind, target) = ("tracepoint".into(), target.as_bytes().to_vec());
+        let (kind, target) = ("tracepoint".into(), AttachTarget::default().words(target));
         let attachments = vec![Attachment { prog_id: 10, link_id: None, kind, target }];
         let states = States { attachments, ..States::default() };
         let ranges = vec![Range::always(PROG_A, PROG_A + 0x80, Code::Function { program: 0, function: 0 })];
@@ -335,7 +335,7 @@ fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
             prog_id: *prog_id,
             link_id: None,
             kind: "uprobe".into(),
-            target: target.as_bytes().to_vec(),
+            target: AttachTarget::default().words(target),
         });
         let states = States { attachments: attachments.collect(), ..States::default() };
         let list: Vec<IndexedProgram> =

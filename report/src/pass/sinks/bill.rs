@@ -224,7 +224,7 @@ const UPROBES_MAPPING: &str = "[uprobes]";
 
 /// Returns the file name and the offset of a user probe.
 fn probed(attachment: &Attachment) -> Option<(String, u64)> {
-    let target = String::from_utf8_lossy(&attachment.target);
+    let target = String::from_utf8_lossy(attachment.target.text());
     let (path, offset) = target.rsplit_once("+0x").filter(|_| attachment.kind.starts_with("uprobe"))?;
     Some((path.rsplit('/').next()?.to_owned(), u64::from_str_radix(offset, 16).ok()?))
 }
@@ -446,6 +446,8 @@ impl Sink for BillSink<'_> {
 
 #[cfg(test)]
 mod tests {
+    use bprec_format::bprec::state::AttachTarget;
+
     use super::*;
     use crate::input::window::Window;
 
@@ -507,8 +509,11 @@ mod tests {
 
     #[test]
     fn probes_are_found_by_file_and_offset() {
-        let attachment =
-            |kind: &str, target: &str| Attachment { kind: kind.into(), target: target.into(), ..Attachment::default() };
+        let attachment = |kind: &str, target: &str| Attachment {
+            kind: kind.into(),
+            target: AttachTarget::default().words(target),
+            ..Attachment::default()
+        };
         assert_eq!(probed(&attachment("uprobe", "/usr/lib/libc.so.6+0x1f0")), Some(("libc.so.6".into(), 0x1f0)));
         assert_eq!(probed(&attachment("kprobe", "vfs_read+0x10")), None);
         assert_eq!(probed(&attachment("uprobe", "/usr/lib/libc.so.6")), None);

@@ -22,11 +22,11 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
     }
     for attachment in attachments.iter().filter(|attachment| attachment.kind == "perf_event") {
         let Some(&position) = carriers.get(&attachment.prog_id) else { continue };
-        if !told.insert((position, &attachment.target)) {
+        if !told.insert((position, attachment.target.text())) {
             continue;
         }
         let program = &programs[position];
-        let event = String::from_utf8_lossy(&attachment.target).into_owned();
+        let event = String::from_utf8_lossy(attachment.target.text()).into_owned();
         // The recorder names its own events after the original event and the program on it, such as `cycles (name)`. The kernel's names of other
         // events do not end in a parenthesis.
         let own = event.ends_with(')') && names.contains(&event);
@@ -37,6 +37,8 @@ pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[St
 
 #[cfg(test)]
 mod tests {
+    use bprec_format::bprec::state::AttachTarget;
+
     use super::*;
 
     #[test]
@@ -45,7 +47,7 @@ mod tests {
             prog_id: 7,
             link_id,
             kind: kind.into(),
-            target: target.into(),
+            target: AttachTarget::default().words(target),
         };
         let attachments = [
             attachment("perf_event", "cycles", Some(1)),
@@ -82,7 +84,7 @@ mod tests {
                 prog_id: at / 2,
                 link_id: None,
                 kind: "perf_event".into(),
-                target: [b"cycles", b"faults"][at as usize % 2].to_vec(),
+                target: AttachTarget::default().words(["cycles", "faults"][at as usize % 2]),
             })
             .collect();
         let found = find(&attachments, &programs, &[]);

@@ -83,10 +83,11 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
             None => "(unknown)".into(),
         },
         Group::Hook => {
-            let hooks = states.attachments_of(program.id).iter().map(|attachment| match lossy(&attachment.target) {
-                target if target.is_empty() => attachment.kind.clone(),
-                target => format!("{}:{target}", attachment.kind),
-            });
+            let hooks =
+                states.attachments_of(program.id).iter().map(|attachment| match lossy(attachment.target.text()) {
+                    target if target.is_empty() => attachment.kind.clone(),
+                    target => format!("{}:{target}", attachment.kind),
+                });
             let hooks: BTreeSet<String> = hooks.collect();
             if hooks.is_empty() { nothing("(not attached)") } else { joined(hooks) }
         }

@@ -56,7 +56,7 @@ fn program(
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
     let attachments = states.attachments_of(known.id);
     let attachments = attachments.iter().map(|attachment| {
-        let target = String::from_utf8_lossy(&attachment.target);
+        let target = String::from_utf8_lossy(attachment.target.text());
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
     // Runs on all CPUs count, even if CPUs are selected.

@@ -48,8 +48,9 @@ impl Facts<'_> {
 /// or else the first selected event. Events that carry a program are not used, because they have the same blind spot.
 pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
-    let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));
-    let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.as_slice()).collect();
+    let on_events =
+        index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.text().ends_with(b")"));
+    let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.text()).collect();
     let carries_program =
         |event: usize| index.aggregations.contains_key(&event) || carriers.contains(recording.names[event].as_bytes());
     let is_main =

@@ -9,7 +9,6 @@ mod programs;
 mod records;
 mod shift;
 mod state;
-mod target;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -28,12 +28,8 @@ pub(super) enum SecretKind {
     Network,
     /// Inode number of a namespace.
     Namespace,
-    /// Table and chain of iptables.
-    Table,
-    Chain,
     /// Attach point of unknown form.
     Target,
-    Attachment,
 }
 
 impl SecretKind {
@@ -54,10 +50,7 @@ impl SecretKind {
             SecretKind::Event => "event-",
             SecretKind::Network => "netns-",
             SecretKind::Namespace => "ns-",
-            SecretKind::Table => "table-",
-            SecretKind::Chain => "chain-",
             SecretKind::Target => "target-",
-            SecretKind::Attachment => "kind-",
         }
     }
 }

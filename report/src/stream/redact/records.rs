@@ -4,7 +4,8 @@ use bprec_format::bprec::state::{self, State};
 use bprec_format::records::user::{EventUpdate, Update};
 use bprec_format::records::{Payload, UserPayload, write_record};
 use bprec_format::{
-    Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Writer, bprec::sampler, misc,
+    Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Secret, Secrets as _, Writer,
+    bprec::sampler, misc,
 };
 
 use super::Redactor;
@@ -99,8 +100,8 @@ impl Redactor {
             && is_identifier(program)
         {
             // The event carries a program of the user: its name follows in parentheses.
-            let program = if self.programs { self.program_name(program) } else { program.to_owned() };
-            return format!("{} ({program})", self.names.event(event, &self.shift));
+            let program = self.text(Secret::Program, program.as_bytes());
+            return format!("{} ({})", self.names.event(event, &self.shift), String::from_utf8_lossy(&program));
         }
         self.names.event(name, &self.shift)
     }

@@ -1,6 +1,6 @@
 //! Redaction of the recorder's states: layouts mark secrets, this module replaces them.
 
-use bprec_format::bprec::state::State;
+use bprec_format::bprec::state::{AttachTarget, Attachment, State};
 use bprec_format::records::Mmap2File;
 use bprec_format::{Secret, Secrets};
 
@@ -15,7 +15,7 @@ impl Redactor {
             // Map contents and unknown kinds may hold any data. Names of containers are found by the container ids in cgroup paths. Redaction
             // replaces these ids, so the names would be of no use.
             State::MapContents(_) | State::PodContainers(_) | State::Unknown { .. } => return Err(REMOVED),
-            State::Attachment(attachment) => *attachment = self.attachment(std::mem::take(attachment)),
+            State::Attachment(attachment) => mark_names(attachment),
             State::Program(program) if self.programs => program.metadata.clear(),
             _ => {}
         }
@@ -42,6 +42,13 @@ impl Secrets for Redactor {
             Secret::Machine => self.names.replace(SecretKind::Machine, text),
             Secret::Boot => self.names.replace(SecretKind::Boot, text),
             Secret::Symbol => self.symbol(text),
+            Secret::Address => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
+            Secret::NetworkNamespace => self.names.replace(SecretKind::Network, text),
+            Secret::NamespaceNumber => match std::str::from_utf8(text).map(str::parse) {
+                Ok(Ok(inode)) => self.names.namespace(inode).to_string().into_bytes(),
+                _ => self.names.replace(SecretKind::Text, text),
+            },
+            Secret::AttachTarget => self.names.replace(SecretKind::Target, text),
             Secret::Program if self.programs => self.names.program(text),
             Secret::Map if self.programs => self.names.replace(SecretKind::Map, text),
             Secret::Program | Secret::Map => text.to_vec(),
@@ -71,6 +78,37 @@ impl Secrets for Redactor {
 
     fn btf_id(&mut self, id: u32) -> u32 {
         if self.programs { 0 } else { id }
+    }
+}
+
+/// Marks the names in a target that an older recorder wrote without marks, for the kinds of attachment whose numbers need them: names of the kernel's
+/// functions, tracepoints and devices, events, and maps with tail calls. Targets of other kinds are replaced as a whole.
+fn mark_names(attachment: &mut Attachment) {
+    const KERNEL_NAMES: [&str; 11] = [
+        "tracepoint",
+        "raw_tracepoint",
+        "tp_btf",
+        "fentry",
+        "fexit",
+        "fmod_ret",
+        "lsm",
+        "kprobe",
+        "kretprobe",
+        "xdp",
+        "iter",
+    ];
+    let Ok(text) = std::str::from_utf8(attachment.target.text()) else { return };
+    let is_name = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:+".contains(&byte));
+    let marked = match (attachment.kind.as_str(), text.rsplit_once('[')) {
+        (kind, None) if KERNEL_NAMES.contains(&kind) && is_name && !text.starts_with("0x") => {
+            AttachTarget::default().name(Secret::Symbol, text)
+        }
+        ("perf_event", _) => AttachTarget::default().name(Secret::Event, text),
+        ("tail_call", Some((map, index))) => AttachTarget::default().name(Secret::Map, map).words("[").words(index),
+        _ => return,
+    };
+    if attachment.target == AttachTarget::default().name(Secret::AttachTarget, text) {
+        attachment.target = marked;
     }
 }
 

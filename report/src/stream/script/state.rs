@@ -50,7 +50,7 @@ fn write(out: &mut Text, state: &State) -> Result {
             it.max_entries
         ),
         State::Attachment(it) => {
-            write!(out, "attachment: program {} {} {}", it.prog_id, text(&it.kind), Plain(&it.target))?;
+            write!(out, "attachment: program {} {} {}", it.prog_id, text(&it.kind), Plain(it.target.text()))?;
             it.link_id.map_or(Ok(()), |link| write!(out, " link {link}"))
         }
         State::ProgArray(it) => {
@@ -240,7 +240,7 @@ fn text(text: &str) -> Plain<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bprec_format::bprec::state::{Attachment, Owner, ProgramRuns, RunStats};
+    use bprec_format::bprec::state::{AttachTarget, Attachment, Owner, ProgramRuns, RunStats};
 
     fn line(state: &State) -> String {
         let mut out = Text::default();
@@ -260,7 +260,8 @@ mod tests {
             "run stats at 100 ns: program 1 3 runs 40 ns; program 2 3 runs 40 ns 2 misses"
         );
         assert_eq!(line(&State::RunStats(RunStats::default())), "run stats at 0 ns: none");
-        let attachment = Attachment { prog_id: 5, link_id: None, kind: "xdp".into(), target: b"lo".to_vec() };
+        let attachment =
+            Attachment { prog_id: 5, link_id: None, kind: "xdp".into(), target: AttachTarget::default().words("lo") };
         assert_eq!(line(&State::Attachment(attachment)), "attachment: program 5 xdp lo");
     }
 }

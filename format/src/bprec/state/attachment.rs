@@ -1,0 +1,178 @@
+//! Attach points of programs.
+
+use crate::layout::{Codec, CountedText, List, Optional, Plain, Public, Wide, layout};
+use crate::{Reader, Result, Secret, Secrets, Writer};
+
+layout! {
+    /// Attachment of a program.
+    #[derive(Hash, Default)]
+    pub struct Attachment {
+        /// Program id.
+        pub prog_id: u32,
+        /// Id of the link, if the attachment has one.
+        pub link_id: Option<u32> as Optional<Wide>,
+        /// Kind of attachment: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
+        pub kind: String as CountedText<Public>,
+        /// Attach point: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
+        pub target: AttachTarget,
+    }
+
+    /// A name in the text of an [`AttachTarget`].
+    #[derive(Copy, Hash, PartialOrd, Ord)]
+    pub struct TargetName {
+        /// Offset of the name's first byte in the text.
+        pub start: u16,
+        /// Offset of the first byte after the name.
+        pub end: u16,
+        /// Kind of the name: a number of [`Secret`].
+        pub kind: u8,
+    }
+}
+
+/// Attach point of a program: a text of public words and of names, each with its kind. Redaction replaces the names and keeps the words.
+///
+/// The layout is the text (`length u16` and the bytes), then `count u32` and a [`TargetName`] for each name. Older recorders wrote the text alone: all
+/// of it counts as one name, of kind [`Secret::AttachTarget`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttachTarget {
+    text: Vec<u8>,
+    names: Vec<TargetName>,
+}
+
+impl AttachTarget {
+    /// The whole text.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Appends public words.
+    #[must_use]
+    pub fn words(mut self, words: impl AsRef<[u8]>) -> AttachTarget {
+        self.text.extend_from_slice(words.as_ref());
+        self
+    }
+
+    /// Appends a name.
+    #[must_use]
+    pub fn name(self, kind: Secret, name: impl AsRef<[u8]>) -> AttachTarget {
+        let start = self.text.len() as u16;
+        let mut target = self.words(name);
+        target.names.push(TargetName { start, end: target.text.len() as u16, kind: kind as u8 });
+        target
+    }
+
+    /// Appends the words and names of another target.
+    #[must_use]
+    pub fn with(mut self, other: &AttachTarget) -> AttachTarget {
+        let by = self.text.len() as u16;
+        let moved = |name: &TargetName| TargetName {
+            start: name.start.saturating_add(by),
+            end: name.end.saturating_add(by),
+            kind: name.kind,
+        };
+        self.names.extend(other.names.iter().map(moved));
+        self.words(&other.text)
+    }
+
+    fn redacted(&self, secrets: &mut dyn Secrets) -> AttachTarget {
+        let text = |range: std::ops::Range<usize>| self.text.get(range).unwrap_or_default();
+        let (mut target, mut at) = (AttachTarget::default(), 0);
+        for name in &self.names {
+            let (start, end) = (name.start.into(), name.end.into());
+            let kind = Secret::ALL.get(usize::from(name.kind)).copied().unwrap_or(Secret::AttachTarget);
+            target = target.words(text(at..start)).name(kind, secrets.text(kind, text(start..end)));
+            at = end;
+        }
+        target.words(text(at..self.text.len()))
+    }
+}
+
+impl<'a> Codec<'a, AttachTarget> for Plain {
+    const MIN_BYTES: usize = 2;
+
+    fn put(value: &AttachTarget, w: &mut Writer<'_>) {
+        let target = w.replaced(value.clone(), |secrets, target| target.redacted(secrets));
+        CountedText::<Public>::put(&target.text, w);
+        List::<Plain>::put(&target.names, w);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<AttachTarget> {
+        let text: Vec<u8> = CountedText::<Public>::get(r, what)?;
+        if r.is_empty() {
+            return Ok(AttachTarget::default().name(Secret::AttachTarget, text));
+        }
+        Ok(AttachTarget { text, names: List::<Plain>::get(r, what)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Endian;
+    use crate::records::Mmap2File;
+
+    /// Replaces a text by its kind and its length.
+    #[derive(Debug)]
+    struct Lengths;
+
+    impl Secrets for Lengths {
+        fn text(&mut self, secret: Secret, text: &[u8]) -> Vec<u8> {
+            format!("{secret:?}{}", text.len()).into_bytes()
+        }
+        fn address(&mut self, address: u64) -> u64 {
+            address
+        }
+        fn tag(&mut self, tag: [u8; 8]) -> [u8; 8] {
+            tag
+        }
+        fn file(&mut self, file: Mmap2File) -> Mmap2File {
+            file
+        }
+        fn namespace(&mut self, inode: u64) -> u64 {
+            inode
+        }
+        fn btf_id(&mut self, id: u32) -> u32 {
+            id
+        }
+    }
+
+    fn written(target: &AttachTarget, secrets: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, Endian::Little);
+        match secrets {
+            true => Plain::put(target, &mut writer.redacting(&mut Lengths)),
+            false => Plain::put(target, &mut writer),
+        }
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> AttachTarget {
+        Plain::get(&mut Reader::new(bytes, 0, Endian::Little), "target").unwrap()
+    }
+
+    #[test]
+    fn redaction_replaces_names_and_keeps_words() {
+        let network = AttachTarget::default().words(" in netns ").name(Secret::NetworkNamespace, "acme");
+        let target = AttachTarget::default().name(Secret::Map, "jumps").words("[3]").with(&network).words(".");
+        assert_eq!((target.text(), &read(&written(&target, false))), (&b"jumps[3] in netns acme."[..], &target));
+        let redacted = read(&written(&target, true));
+        assert_eq!(redacted.text(), b"Map5[3] in netns NetworkNamespace4.");
+        // The marks are those of the replacements.
+        assert_eq!(read(&written(&redacted, true)).text(), b"Map4[3] in netns NetworkNamespace17.");
+    }
+
+    #[test]
+    fn a_target_without_marks_is_one_name() {
+        let old = read(b"\x04\x00acme");
+        assert_eq!((old.text(), read(&written(&old, true)).text()), (&b"acme"[..], &b"AttachTarget4"[..]));
+        let unknown_kind = AttachTarget { names: vec![TargetName { start: 0, end: 4, kind: u8::MAX }], ..old };
+        assert_eq!(read(&written(&unknown_kind, true)).text(), b"AttachTarget4");
+    }
+
+    #[test]
+    fn marks_beyond_the_text_do_no_harm() {
+        let names = [(3, 9), (9, 3), (1, 2)].map(|(start, end)| TargetName { start, end, kind: 0 });
+        let target = AttachTarget { text: b"acme".to_vec(), names: names.to_vec() };
+        assert!(!read(&written(&target, true)).text().windows(4).any(|part| part == b"acme"));
+    }
+}
