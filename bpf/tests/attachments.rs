@@ -194,7 +194,7 @@ fn links_are_what_they_were_attached_to() {
         if let Some(entry) = entry {
             assert_eq!(entry["prog_id"], attachment.prog_id, "{entry}");
             if let Some(name) = entry["tp_name"].as_str() {
-                assert_eq!(name.as_bytes(), attachment.target, "{entry}");
+                assert_eq!(name.as_bytes(), attachment.target.text(), "{entry}");
             }
         }
     }

@@ -9,7 +9,7 @@ pub(crate) use text::{
 };
 
 use crate::records::Mmap2File;
-use crate::{Endian, Error, Reader, Result, Writer};
+use crate::{Error, Reader, Result, Writer};
 
 /// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
@@ -154,10 +154,14 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Option<T>> for Optional<C> {
     }
 }
 
-/// A number that older writers did not write. The field is `None` if no bytes are left for it.
-pub(crate) struct Late;
+/// A number that older writers did not write. The field is `None` if no bytes are left for it, and with `NON_ZERO` also if it is 0: then the writer puts
+/// 0 for `None` if a later field follows.
+pub(crate) struct Late<const NON_ZERO: bool = false>;
 
-impl<'a, T: Copy + Default> Codec<'a, Option<T>> for Late
+/// A late number that is never 0.
+pub(crate) type LateNonZero = Late<true>;
+
+impl<'a, T: Copy + Default + PartialEq, const NON_ZERO: bool> Codec<'a, Option<T>> for Late<NON_ZERO>
 where
     Plain: Codec<'a, T>,
 {
@@ -168,25 +172,8 @@ where
     }
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
-        Plain::get(r, what).map(Some)
-    }
-}
-
-/// A late number that is never 0. A writer puts 0 for `None` if a later field follows.
-pub(crate) struct LateNonZero;
-
-impl<'a, T: Copy + Default + PartialEq> Codec<'a, Option<T>> for LateNonZero
-where
-    Plain: Codec<'a, T>,
-{
-    const MIN_BYTES: usize = 0;
-
-    fn put(value: &Option<T>, w: &mut Writer<'_>) {
-        Late::put(value, w);
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Option<T>> {
-        Late::get(r, what).map(|value: Option<T>| value.filter(|value| *value != T::default()))
+        let value = Plain::get(r, what)?;
+        Ok((!NON_ZERO || value != T::default()).then_some(value))
     }
 }
 
@@ -273,33 +260,22 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, T> for Framed<C> {
 /// `length N`, then that many bytes.
 pub(crate) struct Bytes<N = u32>(N);
 
-impl<'a, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, &'a [u8]> for Bytes<N>
+impl<'a, T: From<&'a [u8]> + AsRef<[u8]>, N: Copy + Default + Into<u64> + TryFrom<usize>> Codec<'a, T> for Bytes<N>
 where
     Plain: Codec<'a, N>,
 {
     const MIN_BYTES: usize = size_of::<N>();
 
-    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
-        Plain::put(&N::try_from(value.len()).unwrap_or_default(), w);
-        w.bytes(value);
+    fn put(value: &T, w: &mut Writer<'_>) {
+        let bytes = value.as_ref();
+        Plain::put(&N::try_from(bytes.len()).unwrap_or_default(), w);
+        w.bytes(bytes);
     }
 
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<T> {
         let len: N = Plain::get(r, what)?;
         let len = r.count(len.into(), 1, what)?;
-        r.take(len, what)
-    }
-}
-
-impl<'a> Codec<'a, Vec<u8>> for Bytes {
-    const MIN_BYTES: usize = 4;
-
-    fn put(value: &Vec<u8>, w: &mut Writer<'_>) {
-        w.u32(value.len() as u32).bytes(value);
-    }
-
-    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<u8>> {
-        <Bytes as Codec<'a, &'a [u8]>>::get(r, what).map(<[u8]>::to_vec)
+        r.take(len, what).map(T::from)
     }
 }
 
@@ -392,10 +368,9 @@ impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
     const MIN_BYTES: usize = 9;
 
     fn put(value: &Option<[u8; 8]>, w: &mut Writer<'_>) {
-        w.u8(value.is_some().into());
         match value {
-            Some(tag) => Tag::put(tag, w),
-            None => drop(w.zeros(8)),
+            Some(tag) => Tag::put(tag, w.u8(1)),
+            None => drop(w.u8(0).zeros(8)),
         }
     }
 
@@ -404,13 +379,6 @@ impl<'a> Codec<'a, Option<[u8; 8]>> for OptionalTag {
         let tag = r.array(what)?;
         Ok(is_present.then_some(tag))
     }
-}
-
-/// Length of the encoded value in bytes. Overwrites `scratch`.
-pub(crate) fn bytes_of<'a, T, C: Codec<'a, T>>(value: &T, scratch: &mut Vec<u8>) -> usize {
-    scratch.clear();
-    C::put(value, &mut Writer::new(scratch, Endian::Little));
-    scratch.len()
 }
 
 /// Declares structs with the layout of their fields: `name: type as codec`, [`Plain`] if no codec is named. The structs

@@ -64,7 +64,10 @@ pub(crate) fn interface_attachments(interfaces: &[Interface]) -> Vec<Attachment>
 /// The flow dissector of the calling thread's network namespace.
 pub(crate) fn dissectors() -> Vec<Attachment> {
     let Ok(namespace) = File::open("/proc/thread-self/ns/net") else { return Vec::new() };
-    let target = namespace.metadata().map(|about| other_networks::network(about.ino())).unwrap_or_default();
+    let target = namespace
+        .metadata()
+        .map(|about| other_networks::network(AttachTarget::default(), about.ino()))
+        .unwrap_or_default();
     attachments(HookOf::Descriptor(namespace.as_fd()), &[AttachType::FLOW_DISSECTOR.0], &target)
 }
 

@@ -249,7 +249,7 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, At
         LinkType::ITER => plain("iter", iter_target(info)),
         LinkType::NETNS => (
             AttachType(field(link_field!(netns.attach_type))).to_string(),
-            other_networks::network(field(link_field!(netns.netns_ino)).into()),
+            other_networks::network(AttachTarget::default(), field(link_field!(netns.netns_ino)).into()),
         ),
         LinkType::XDP => plain("xdp", interface(info, names)),
         LinkType::TCX | LinkType::NETKIT => {

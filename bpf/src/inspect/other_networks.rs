@@ -32,8 +32,7 @@ pub(crate) struct OtherNetworks {
 /// Result for one namespace.
 #[derive(Debug)]
 struct Network {
-    /// End of the targets in this namespace: ` in netns NAME`.
-    suffix: AttachTarget,
+    name: NetworkName,
     interfaces: Vec<Interface>,
     tc: Vec<Attachment>,
     /// Attachments on tcx and netkit hooks.
@@ -148,7 +147,7 @@ impl OtherNetworks {
                     (it.prog_id, &it.kind[..], it.target.text()) == (prog_id, &kind[..], interface.name.as_bytes())
                 }),
             };
-            is_there.then(|| AttachTarget::default().words(&interface.name).with(&network.suffix))
+            is_there.then(|| in_network(AttachTarget::default().words(&interface.name), &network.name))
         })
     }
 }
@@ -158,33 +157,31 @@ impl Network {
         let interfaces = net::interfaces()?;
         let tc = net::tc_attachments(&interfaces)?;
         let (hooks, dissectors) = (hooks::interface_attachments(&interfaces), hooks::dissectors());
-        Ok(Network { suffix: in_network(namespace.name()), interfaces, tc, hooks, dissectors })
+        Ok(Network { name: namespace.name().clone(), interfaces, tc, hooks, dissectors })
     }
 
     fn labelled(&self, attachments: Vec<Attachment>) -> Vec<Attachment> {
         let mut attachments = attachments;
         for attachment in &mut attachments {
-            attachment.target = std::mem::take(&mut attachment.target).with(&self.suffix);
+            attachment.target = in_network(std::mem::take(&mut attachment.target), &self.name);
         }
         attachments
     }
 }
 
-/// Target on a network namespace: `net:[4026531840]`.
-pub(crate) fn network(inode: u64) -> AttachTarget {
-    AttachTarget::default().words("net:[").name(Secret::NamespaceNumber, inode.to_string()).words("]")
+/// Appends a network namespace by its number: `net:[4026531840]`.
+pub(crate) fn network(target: AttachTarget, inode: u64) -> AttachTarget {
+    target.words("net:[").name(Secret::NamespaceNumber, inode.to_string()).words("]")
 }
 
-/// End of a target in another network namespace: ` in netns customer`, ` in net:[4026531840] of process 7 (nginx)`.
-pub(crate) fn in_network(name: &NetworkName) -> AttachTarget {
+/// Appends a network namespace: ` in netns customer`, ` in net:[4026531840] of process 7 (nginx)`.
+fn in_network(target: AttachTarget, name: &NetworkName) -> AttachTarget {
     match name {
-        NetworkName::Named(name) => AttachTarget::default().words(" in netns ").name(Secret::NetworkNamespace, name),
-        NetworkName::OfProcess { inode, pid, comm } => AttachTarget::default()
-            .words(" in ")
-            .with(&network(*inode))
-            .words(format!(" of process {pid} ("))
-            .name(Secret::Comm, comm)
-            .words(")"),
+        NetworkName::Named(name) => target.words(" in netns ").name(Secret::NetworkNamespace, name),
+        NetworkName::OfProcess { inode, pid, comm } => {
+            let target = network(target.words(" in "), *inode).words(format!(" of process {pid} ("));
+            target.name(Secret::Comm, comm).words(")")
+        }
     }
 }
 

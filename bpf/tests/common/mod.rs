@@ -165,7 +165,7 @@ pub fn attachments(around: &Attachments, prog_id: u32) -> Vec<String> {
     of_prog
         .map(|it| {
             let how = if it.link_id.is_some() { "link " } else { "" };
-            format!("{how}{} {}", it.kind, String::from_utf8_lossy(&it.target))
+            format!("{how}{} {}", it.kind, String::from_utf8_lossy(it.target.text()))
         })
         .collect()
 }

@@ -109,16 +109,12 @@ impl Journal {
     /// Fails if the bytes do not start with the first frame of a journal.
     pub fn parse(bytes: &[u8], endian: Endian) -> Result<Journal> {
         let mut r = Reader::new(bytes, 0, endian);
-        let Some((BEGIN, begin)) = frame(&mut r) else {
-            return Err(Error::other(
-                0,
-                "journal",
-                "the file is not a journal: the first frame of a journal is missing",
-            ));
-        };
+        let not_a_journal =
+            || Error::other(0, "journal", "the file is not a journal: it does not start with a frame BPRECJ1");
+        let Some((BEGIN, begin)) = frame(&mut r) else { return Err(not_a_journal()) };
         let mut begin = Reader::new(begin, 8, endian);
         if begin.array("journal magic")? != MAGIC {
-            return Err(Error::other(8, "journal", "the file is not a journal: it does not start with BPRECJ1"));
+            return Err(not_a_journal());
         }
         let first_event_id = begin.u64("journal event id")?;
         let recording_id = Plain::get(&mut begin, "recording id").ok();

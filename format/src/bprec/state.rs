@@ -322,6 +322,31 @@ impl State {
         w.patch_u32(start + 4, body_bytes);
     }
 
+    /// Moves the second half of the state's list into a new state. `None` if the state has no list that readers accept in parts, or if the list has fewer
+    /// than two elements.
+    pub fn take_half(&mut self) -> Option<State> {
+        fn half<T>(list: &mut Vec<T>) -> Option<Vec<T>> {
+            (list.len() > 1).then(|| list.split_off(list.len() / 2))
+        }
+        Some(match self {
+            State::RunStats(it) => State::RunStats(RunStats { programs: half(&mut it.programs)?, ..*it }),
+            State::ProgramCounters(it) => {
+                State::ProgramCounters(ProgramCounters { targets: half(&mut it.targets)?, ..*it })
+            }
+            State::SharedCounters(it) => {
+                State::SharedCounters(SharedCounters { targets: half(&mut it.targets)?, ..*it })
+            }
+            State::ProbeMisses(it) => State::ProbeMisses(ProbeMisses { links: half(&mut it.links)?, ..*it }),
+            State::KernelSymbols(symbols) => State::KernelSymbols(half(symbols)?),
+            State::PodContainers(containers) => State::PodContainers(half(containers)?),
+            State::FileFunctions(it) => {
+                let functions = half(&mut it.functions)?;
+                State::FileFunctions(FileFunctions { path: it.path.clone(), functions, ..*it })
+            }
+            _ => return None,
+        })
+    }
+
     /// Reads the payload in the RAW bytes of a sample. The bytes lie at `offset` of the input.
     ///
     /// # Errors

@@ -363,7 +363,7 @@ impl<'a> Recording<'a> {
         }
         let new: Vec<u64> = tally.addresses().iter().copied().filter(|address| self.named.insert(*address)).collect();
         drop(tally);
-        self.sources.out.states(kernel_symbols(kallsyms, &new))
+        self.sources.out.state(kernel_symbols(kallsyms, &new))
     }
 
     /// Layout of the sample id trailer, which all records have.

@@ -2,15 +2,12 @@
 //! sections.
 
 use bprec_bpf::Kallsyms;
-use bprec_format::bprec::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};
+use bprec_format::bprec::state::{Cost, FileFunctions, State, UserSymbols};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};
 use crate::Result;
 use crate::sys::{self, Usage};
-
-/// Limit on the bytes of symbols in one payload: the size of a record, less space for other fields.
-const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
 
 /// Data with which a file is completed.
 pub(crate) struct Ending<'a> {
@@ -40,15 +37,11 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
     let mut states = Vec::new();
     if let Some(kallsyms) = ending.kallsyms {
         let addresses: Vec<u64> = tally.addresses().iter().chain(ending.addresses).copied().collect();
-        kernel_symbols(kallsyms, &addresses).iter().try_for_each(|state| writer.encode(state, &mut states))?;
+        writer.encode(&kernel_symbols(kallsyms, &addresses), &mut states)?;
     }
     if let Some((files, done)) = ending.user_functions.take() {
-        for FileFunctions { path, file, functions } in files {
-            let bytes = SYMBOLS_BYTES.saturating_sub(FileFunctions::overhead_bytes(path.len()));
-            for functions in chunks(functions, bytes, |function| FileFunction::MIN_BYTES + function.name.len()) {
-                let part = FileFunctions { path: path.clone(), file, functions };
-                writer.encode(&State::FileFunctions(part), &mut states)?;
-            }
+        for functions in files {
+            writer.encode(&State::FileFunctions(functions), &mut states)?;
         }
         writer.encode(&State::UserSymbols(done), &mut states)?;
     }
@@ -76,27 +69,8 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
 
 /// Names of the kernel functions at the addresses. Functions of BPF programs are left out, because their own records
 /// name them.
-pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> Vec<State> {
+pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> State {
     let mut symbols = kallsyms.functions_at(addresses);
     symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
-    let parts = chunks(symbols, SYMBOLS_BYTES, |symbol: &KernelSymbol| 14 + symbol.name.len());
-    parts.into_iter().map(State::KernelSymbols).collect()
-}
-
-/// Splits symbols into parts of at most `bytes_max` bytes.
-fn chunks<T>(symbols: Vec<T>, bytes_max: usize, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
-    let mut parts: Vec<Vec<T>> = Vec::new();
-    let mut bytes = bytes_max;
-    for symbol in symbols {
-        let own = bytes_of(&symbol);
-        if bytes + own > bytes_max {
-            parts.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += own;
-        if let Some(part) = parts.last_mut() {
-            part.push(symbol);
-        }
-    }
-    parts
+    State::KernelSymbols(symbols)
 }

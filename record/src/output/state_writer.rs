@@ -76,18 +76,15 @@ impl StateWriter {
         StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0))
     }
 
-    /// Appends the sample that carries `state`. [`stamp`] sets the time of the sample when it is sent.
+    /// Appends the sample that carries `state`, or several samples if its list does not fit into one. [`stamp`] sets their times when they are sent.
     ///
     /// # Errors
-    /// Fails if the state does not fit into a record.
+    /// Fails if the state cannot be divided into parts that fit into a record.
     pub(crate) fn encode(&mut self, state: &State, out: &mut Vec<u8>) -> Result<()> {
         self.payload.clear();
         state.encode(&mut self.payload, Endian::NATIVE);
         if self.payload.len() > PAYLOAD_MAX_BYTES {
-            return Err(Error::Other(format!(
-                "bprec's own data about the recording ({} bytes) does not fit into one record",
-                self.payload.len()
-            )));
+            return self.encode_parts(state.clone(), self.payload.len().div_ceil(PAYLOAD_MAX_BYTES), out);
         }
         // The size field of RAW includes its padding, so that the field and the bytes together are a multiple of 8.
         let raw_bytes = (self.payload.len() + 4).next_multiple_of(8) - 4;
@@ -97,5 +94,106 @@ impl StateWriter {
             w.u32(raw_bytes as u32).bytes(&self.payload).zeros(raw_bytes - self.payload.len());
         })
         .map_err(|error| Error::Other(format!("bprec:state: {error}")))
+    }
+
+    /// Appends a state in about `parts` samples.
+    fn encode_parts(&mut self, mut state: State, parts: usize, out: &mut Vec<u8>) -> Result<()> {
+        if parts < 2 {
+            return self.encode(&state, out);
+        }
+        let second = state.take_half().ok_or_else(|| {
+            Error::Other("a part of bprec's own data about the recording does not fit into one record".to_owned())
+        })?;
+        self.encode_parts(state, parts.div_ceil(2), out)?;
+        self.encode_parts(second, parts.div_ceil(2), out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bprec_format::bprec::state::{
+        FileFunction, FileFunctions, KernelSymbol, LinkMisses, PodContainer, ProbeMisses, ProgramCounters, ProgramRuns,
+        Reading, RunCounts, RunStats, SharedCounters, SharedTarget, TargetCounters,
+    };
+    use bprec_format::records::Mmap2File;
+    use bprec_format::{Record, Records};
+
+    use super::*;
+    use crate::events::Abilities;
+
+    fn writer() -> StateWriter {
+        let abilities = Abilities { lost: true, build_id: true, cgroup: true, bpf: true };
+        StateWriter::new(&abilities.state(), 7)
+    }
+
+    /// Writes a state and reads its samples back.
+    fn written(state: &State) -> Vec<State> {
+        let (mut writer, mut out) = (writer(), Vec::new());
+        writer.encode(state, &mut out).unwrap();
+        let read = |record: Record<'_>| {
+            let sample = writer.layout.sample(record.body(), 0).unwrap();
+            State::decode(sample.raw().unwrap().unwrap(), 0, Endian::NATIVE).unwrap()
+        };
+        Records::new(&out, 0, Endian::NATIVE).map(|record| read(record.unwrap())).collect()
+    }
+
+    /// Writes the state of each list with 4,000 elements, and expects the elements in order, in several states.
+    #[test]
+    fn lists_that_do_not_fit_into_a_record_are_divided() {
+        fn list<T>(element: impl FnMut(u32) -> T) -> Vec<T> {
+            (0..4000).map(element).collect()
+        }
+        let name = || b"a name of some length".to_vec();
+        let counts = RunCounts { readings: vec![Reading::default(); 4], ..RunCounts::default() };
+        let counted = |id| TargetCounters { id, name: name(), counts: Some(counts.clone()), ..Default::default() };
+        let shared = |id: u32| SharedTarget { id: id.into(), name: name(), ..Default::default() };
+        let functions = list(|at| FileFunction { offset: at.into(), len_bytes: 1, name: name() });
+        let file = Mmap2File::Inode { major: 1, minor: 2, inode: 3, generation: 4 };
+        let runs = list(|id| ProgramRuns { id, ..ProgramRuns::default() });
+        let links = list(|link_id| LinkMisses { link_id, ..LinkMisses::default() });
+        let states = [
+            State::RunStats(RunStats { time_ns: 7, programs: runs, on_ns: Some(1), others_ns: Some(2) }),
+            State::ProgramCounters(ProgramCounters { time_ns: 7, targets: list(counted) }),
+            State::SharedCounters(SharedCounters { time_ns: 7, targets: list(shared) }),
+            State::ProbeMisses(ProbeMisses { time_ns: 7, links }),
+            State::KernelSymbols(list(|at| KernelSymbol { addr: at.into(), len_bytes: 1, name: name() })),
+            State::PodContainers(list(|id| PodContainer { id: format!("{id:064}"), ..PodContainer::default() })),
+            State::FileFunctions(FileFunctions { path: name(), file, functions }),
+        ];
+        for state in states {
+            let parts = written(&state);
+            assert!(parts.len() > 1, "{} of kind {}", parts.len(), state.kind());
+            let joined = parts.into_iter().reduce(|mut all, part| {
+                match (&mut all, part) {
+                    (State::RunStats(all), State::RunStats(part)) => all.programs.extend(part.programs),
+                    (State::ProgramCounters(all), State::ProgramCounters(part)) => all.targets.extend(part.targets),
+                    (State::SharedCounters(all), State::SharedCounters(part)) => all.targets.extend(part.targets),
+                    (State::ProbeMisses(all), State::ProbeMisses(part)) => all.links.extend(part.links),
+                    (State::KernelSymbols(all), State::KernelSymbols(part)) => all.extend(part),
+                    (State::PodContainers(all), State::PodContainers(part)) => all.extend(part),
+                    (State::FileFunctions(all), State::FileFunctions(part)) => all.functions.extend(part.functions),
+                    (all, part) => panic!("{all:?} and {part:?}"),
+                }
+                all
+            });
+            assert!(joined.as_ref() == Some(&state), "kind {}", state.kind());
+        }
+    }
+
+    #[test]
+    fn elements_of_unequal_length_are_divided() {
+        let symbol = |addr| KernelSymbol { addr, len_bytes: 1, name: vec![b'x'; if addr < 60 { 3000 } else { 1 }] };
+        let symbols: Vec<KernelSymbol> = (0..1000).map(symbol).collect();
+        let parts = written(&State::KernelSymbols(symbols.clone()));
+        assert!(parts.len() > 3, "{} parts", parts.len());
+        let of = |part| if let State::KernelSymbols(symbols) = part { symbols } else { Vec::new() };
+        assert_eq!(parts.into_iter().flat_map(of).collect::<Vec<_>>(), symbols);
+    }
+
+    #[test]
+    fn an_element_that_does_not_fit_is_an_error() {
+        let symbol = KernelSymbol { addr: 1, len_bytes: 1, name: vec![b'x'; 65_000] };
+        let refused = writer().encode(&State::KernelSymbols(vec![symbol]), &mut Vec::new()).unwrap_err();
+        assert!(refused.to_string().contains("does not fit into one record"), "{refused}");
     }
 }

@@ -3,14 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
-use bprec_format::bprec::state::{self, PAYLOAD_MAX_BYTES, State};
+use bprec_format::bprec::state::{self, State};
 use bprec_host::PodContainer;
 
 use super::{Context, Source, Tick};
 use crate::Result;
-
-/// Number of containers that fit into one state in any case: each of the five names has fewer than 256 bytes.
-const CONTAINERS_IN_STATE: usize = PAYLOAD_MAX_BYTES / (5 * 258);
 
 /// Containers with names in the current file.
 #[derive(Debug, Default)]
@@ -28,14 +25,16 @@ impl PodNames {
         }
         self.changed_at = changed_at;
         let all = PodContainer::all().into_iter();
-        let new: Vec<PodContainer> = all.filter(|container| self.written.insert(container.clone())).collect();
-        for containers in new.chunks(CONTAINERS_IN_STATE) {
-            let named = containers.iter().cloned().map(|PodContainer { id, pod_uid, namespace, pod, container }| {
-                state::PodContainer { id, pod_uid, namespace, pod, container }
-            });
-            context.out.state(State::PodContainers(named.collect()))?;
-        }
-        Ok(())
+        let new = all.filter(|container| self.written.insert(container.clone()));
+        let named = new.map(|PodContainer { id, pod_uid, namespace, pod, container }| state::PodContainer {
+            id,
+            pod_uid,
+            namespace,
+            pod,
+            container,
+        });
+        let named: Vec<state::PodContainer> = named.collect();
+        if named.is_empty() { Ok(()) } else { context.out.state(State::PodContainers(named)) }
     }
 }
 

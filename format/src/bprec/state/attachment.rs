@@ -61,19 +61,6 @@ impl AttachTarget {
         target
     }
 
-    /// Appends the words and names of another target.
-    #[must_use]
-    pub fn with(mut self, other: &AttachTarget) -> AttachTarget {
-        let by = self.text.len() as u16;
-        let moved = |name: &TargetName| TargetName {
-            start: name.start.saturating_add(by),
-            end: name.end.saturating_add(by),
-            kind: name.kind,
-        };
-        self.names.extend(other.names.iter().map(moved));
-        self.words(&other.text)
-    }
-
     fn redacted(&self, secrets: &mut dyn Secrets) -> AttachTarget {
         let text = |range: std::ops::Range<usize>| self.text.get(range).unwrap_or_default();
         let (mut target, mut at) = (AttachTarget::default(), 0);
@@ -98,10 +85,10 @@ impl<'a> Codec<'a, AttachTarget> for Plain {
 
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<AttachTarget> {
         let text: Vec<u8> = CountedText::<Public>::get(r, what)?;
-        if r.is_empty() {
-            return Ok(AttachTarget::default().name(Secret::AttachTarget, text));
+        match r.is_empty() {
+            true => Ok(AttachTarget::default().name(Secret::AttachTarget, text)),
+            false => Ok(AttachTarget { text, names: List::<Plain>::get(r, what)? }),
         }
-        Ok(AttachTarget { text, names: List::<Plain>::get(r, what)? })
     }
 }
 
@@ -152,8 +139,8 @@ mod tests {
 
     #[test]
     fn redaction_replaces_names_and_keeps_words() {
-        let network = AttachTarget::default().words(" in netns ").name(Secret::NetworkNamespace, "acme");
-        let target = AttachTarget::default().name(Secret::Map, "jumps").words("[3]").with(&network).words(".");
+        let target = AttachTarget::default().name(Secret::Map, "jumps").words("[3] in netns ");
+        let target = target.name(Secret::NetworkNamespace, "acme").words(".");
         assert_eq!((target.text(), &read(&written(&target, false))), (&b"jumps[3] in netns acme."[..], &target));
         let redacted = read(&written(&target, true));
         assert_eq!(redacted.text(), b"Map5[3] in netns NetworkNamespace4.");

@@ -18,11 +18,10 @@
 //!
 //! Counts are totals since counting of the target began (`since_ns`), for all CPUs or for the one in `cpu`. The count between two snapshots is their
 //! difference. The recorder writes raw counts; the reader subtracts overhead and scales. A snapshot with many targets is written as several payloads
-//! of the same time, see [`ProgramCounters::parts`].
+//! of the same time.
 
-use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
-use crate::layout::{Codec, CountedText, Framed, List, Optional, Pair, Plain, Wide, bytes_of, layout};
+use crate::layout::{CountedText, Framed, List, Optional, Pair, Plain, Wide, layout};
 
 layout! {
     /// Tier of counters: the way in which they count, `EXACT` or `SHARED`.
@@ -276,46 +275,8 @@ impl SharedScope {
     pub const CGROUP: SharedScope = SharedScope(4);
 }
 
-impl ProgramCounters {
-    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
-    pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
-        let parts = parts(targets);
-        parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
-    }
-}
-
-impl SharedCounters {
-    /// Splits a snapshot into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
-    pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
-        let parts = parts(targets);
-        parts.map(|targets| SharedCounters { time_ns, targets }).collect()
-    }
-}
-
 /// Text of at most 1 KiB.
 type Short<K> = CountedText<K, 1024>;
-
-/// Divides targets into parts that fit into one payload each. A part has at least one target.
-fn parts<T>(targets: Vec<T>) -> impl Iterator<Item = Vec<T>>
-where
-    Framed: for<'a> Codec<'a, T>,
-{
-    // Bytes of the header, the time and the count. Each target adds the bytes of its length and its body.
-    const FIXED_BYTES: usize = super::HEADER_BYTES + 12;
-    let mut scratch = Vec::new();
-    let mut targets = targets.into_iter().peekable();
-    std::iter::from_fn(move || {
-        let (mut part, mut bytes) = (Vec::new(), FIXED_BYTES);
-        while let Some(target) = targets.peek() {
-            bytes += bytes_of::<T, Framed>(target, &mut scratch);
-            if bytes > PAYLOAD_MAX_BYTES && !part.is_empty() {
-                break;
-            }
-            part.extend(targets.next());
-        }
-        (!part.is_empty()).then_some(part)
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -345,30 +306,6 @@ mod tests {
             }
             assert_eq!(next, 0, "the last bucket ends at the longest time");
             assert_eq!(Histogram::bounds(last + 1, sub_bits), None);
-        }
-    }
-
-    #[test]
-    fn a_snapshot_of_many_targets_is_divided_and_loses_none() {
-        let target = |id| TargetCounters {
-            id,
-            name: vec![b'x'; 5000],
-            counts: Some(RunCounts {
-                readings: vec![Reading::default(); 4],
-                histogram: Histogram { sub_bits: 3, buckets: (0..100).map(|bucket| (bucket, 1)).collect() },
-                ..RunCounts::default()
-            }),
-            ..TargetCounters::default()
-        };
-        let parts = ProgramCounters::parts(7, (0..200).map(target).collect());
-        assert!(parts.len() > 1);
-        let ids: Vec<u32> = parts.iter().flat_map(|part| part.targets.iter().map(|target| target.id)).collect();
-        assert_eq!(ids, (0..200).collect::<Vec<u32>>());
-        for part in parts {
-            assert_eq!(part.time_ns, 7);
-            let mut out = Vec::new();
-            super::super::State::ProgramCounters(part).encode(&mut out, crate::Endian::Little);
-            assert!(out.len() <= PAYLOAD_MAX_BYTES, "{} bytes", out.len());
         }
     }
 }

@@ -56,18 +56,6 @@ layout! {
     }
 }
 
-impl FileFunctions {
-    /// Upper bound of the bytes of a payload without its functions, for a path of `path` bytes.
-    pub fn overhead_bytes(path: usize) -> usize {
-        64 + path
-    }
-}
-
-impl FileFunction {
-    /// Bytes of an encoded function without its name.
-    pub const MIN_BYTES: usize = 18;
-}
-
 /// `0u8 · major u32 · minor u32 · inode u64 · generation u64`, or `1u8 · build id text`.
 struct MappedFile;
 

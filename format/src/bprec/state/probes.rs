@@ -1,6 +1,5 @@
 //! Missed hits of kprobes.
 
-use super::PAYLOAD_MAX_BYTES;
 use crate::layout::{List, Optional, Plain, layout};
 
 layout! {
@@ -28,35 +27,5 @@ layout! {
         pub first: u64,
         /// Count at the end of the file; `None` if the link was removed before.
         pub last: Option<u64> as Optional<Plain>,
-    }
-}
-
-impl ProbeMisses {
-    /// Splits the readings of any number of links into payloads of at most [`PAYLOAD_MAX_BYTES`] each.
-    pub fn parts(time_ns: u64, links: &[LinkMisses]) -> impl Iterator<Item = ProbeMisses> {
-        // Bytes of the largest element, and of the headers, the time and the count.
-        const LINK_BYTES: usize = 25;
-        const FIXED_BYTES: usize = super::HEADER_BYTES + 12;
-        let parts = links.chunks((PAYLOAD_MAX_BYTES - FIXED_BYTES) / LINK_BYTES);
-        parts.map(move |links| ProbeMisses { time_ns, links: links.to_vec() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Endian;
-
-    #[test]
-    fn any_number_of_links_is_divided_into_payloads() {
-        let links: Vec<LinkMisses> =
-            (0..5000).map(|link_id| LinkMisses { link_id, last: Some(7), ..LinkMisses::default() }).collect();
-        let parts: Vec<ProbeMisses> = ProbeMisses::parts(3, &links).collect();
-        assert_eq!(parts.iter().flat_map(|part| &part.links).copied().collect::<Vec<_>>(), links);
-        for part in parts {
-            let mut out = Vec::new();
-            super::super::State::ProbeMisses(part).encode(&mut out, Endian::Little);
-            assert!(out.len() <= PAYLOAD_MAX_BYTES, "{} bytes", out.len());
-        }
     }
 }

@@ -38,8 +38,3 @@ layout! {
         pub recursion_misses: Option<u64> as Optional<Plain>,
     }
 }
-
-impl ProgramRuns {
-    /// Upper bound of the length of an encoded element, in bytes.
-    pub const MAX_BYTES: usize = 37;
-}

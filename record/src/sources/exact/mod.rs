@@ -483,7 +483,7 @@ impl ActiveCounters {
     fn take_and_adapt(&mut self, statistics: &Statistics) -> Vec<State> {
         let new: Vec<ExactTarget> = self.attached.try_iter().collect();
         self.underway -= new.len();
-        let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
+        let mut states = Vec::from_iter(snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu));
         let now = Instant::now();
         if !new.is_empty() {
             // All runs of new targets are measured until the next adjustment.
@@ -528,11 +528,11 @@ impl ActiveCounters {
     }
 
     /// Returns the current counts of all attached targets. A target that is not or no longer attached is returned once, with the reason.
-    fn snapshot(&mut self) -> Vec<State> {
+    fn snapshot(&mut self) -> Option<State> {
         let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
-        let states = snapshot_of(targets, self.per_cpu);
+        let state = snapshot_of(targets, self.per_cpu);
         self.all_told();
-        states
+        state
     }
 
     fn all_told(&mut self) {
@@ -541,7 +541,7 @@ impl ActiveCounters {
     }
 
     /// Detaches from all programs and returns the last counts.
-    fn finish(mut self) -> Vec<State> {
+    fn finish(mut self) -> Option<State> {
         // The thread still attaches to all requested programs; their results must be received so that all are detached.
         for _ in 0..self.underway {
             match self.attached.recv() {

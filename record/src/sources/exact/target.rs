@@ -342,11 +342,11 @@ pub(super) fn refuse_beyond(room: usize, candidates: &mut [Candidate]) -> usize 
     beyond.count()
 }
 
-/// States with the current counters of the targets, and the current time.
-pub(super) fn snapshot_of<'a>(targets: impl Iterator<Item = &'a ExactTarget>, per_cpu: bool) -> Vec<State> {
+/// State with the current counters of the targets, and the current time; `None` without targets.
+pub(super) fn snapshot_of<'a>(targets: impl Iterator<Item = &'a ExactTarget>, per_cpu: bool) -> Option<State> {
     let time_ns = sys::monotonic_ns();
-    let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
-    ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
+    let targets: Vec<_> = targets.flat_map(|target| target.counters(per_cpu)).collect();
+    (!targets.is_empty()).then_some(State::ProgramCounters(ProgramCounters { time_ns, targets }))
 }
 
 #[cfg(test)]

@@ -36,17 +36,17 @@ impl Probes {
     }
 
     /// Reads the counts at the end of a file. Returns each link with its counts at the start and at the end of the
-    /// file, as states.
+    /// file.
     ///
     /// # Errors
     /// Fails if links cannot be read. The hits in this file are unknown then.
-    pub(super) fn end(&mut self, programs: &Programs) -> Result<Vec<State>, bprec_bpf::Error> {
+    pub(super) fn end(&mut self, programs: &Programs) -> Result<Option<State>, bprec_bpf::Error> {
         if self.last.as_ref().is_some_and(BTreeMap::is_empty) && !has_kprobes(programs) {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let links = (self.read)().inspect_err(|_| self.last = None)?;
         let links = self.advance(links);
-        Ok(ProbeMisses::parts(sys::monotonic_ns(), &links).map(State::ProbeMisses).collect())
+        Ok(Some(State::ProbeMisses(ProbeMisses { time_ns: sys::monotonic_ns(), links })))
     }
 
     /// Replaces the last reading by `now`. Returns the links of `now` with their counts at the last reading, and the links that were removed since

@@ -17,9 +17,6 @@ use super::load_watcher::LoadEvent;
 use super::on_time::OnTime;
 use crate::sys;
 
-/// Limit on programs with run statistics in one state.
-const RUNS_PER_STATE: usize = 1000;
-
 /// A BTF blob with its id.
 type Btf = (u32, Arc<[u8]>);
 
@@ -153,10 +150,8 @@ impl Programs {
                 }
                 let on_time = self.on_time.at(taken_ns);
                 let entry = self.add(id, caught.program, caught.snapshot, taken_ns, true);
-                if let Some(runs) = caught.runs {
-                    let programs = vec![entry.runs(runs)];
-                    states.push(run_stats(taken_ns, programs, on_time));
-                }
+                let programs = caught.runs.map(|runs| vec![entry.runs(runs)]);
+                states.extend(programs.map(|programs| run_stats(taken_ns, programs, on_time)));
                 states.push(State::Program(state::Program {
                     id,
                     load_time_ns: entry.load_time_ns,
@@ -216,10 +211,10 @@ impl Programs {
         self.lacks_descriptors
     }
 
-    /// Reads the run statistics of all programs that can still run. Returns the statistics as states, and the count of runs
+    /// Reads the run statistics of all programs that can still run. Returns the statistics as a state, and the count of runs
     /// of all programs since the last call of this function or of [`Programs::new_runs`]. With [`Reading::Changed`], the
-    /// states leave out programs that have not run since the last reading with `Reading::All`.
-    pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
+    /// state leaves out programs that have not run since the last reading with `Reading::All`.
+    pub(crate) fn run_stats(&mut self, reading: Reading) -> (State, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
         let mut new_runs = std::mem::take(&mut self.last_runs);
@@ -236,17 +231,7 @@ impl Programs {
         }
         // Reading can take long on a busy machine, so the middle is the time of the reading.
         let time_ns = began_ns.midpoint(sys::monotonic_ns());
-        // An empty state still has the time, and the time for which statistics had been on.
-        let states = match programs.is_empty() {
-            true => vec![run_stats(time_ns, programs, self.on_time.at(time_ns))],
-            false => self.run_states(time_ns, &programs).collect(),
-        };
-        (states, new_runs)
-    }
-
-    fn run_states(&self, time_ns: u64, programs: &[ProgramRuns]) -> impl Iterator<Item = State> {
-        let on = self.on_time.at(time_ns);
-        programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
+        (run_stats(time_ns, programs, self.on_time.at(time_ns)), new_runs)
     }
 
     /// Returns the runs of all programs since the last count. The difference is taken for each program, so the sum stays right when a program is
@@ -314,7 +299,8 @@ impl Programs {
             Ok(counts) => counts,
             Err(error) => {
                 let runs: Vec<ProgramRuns> = self.entries.values_mut().filter_map(let_go_of).collect();
-                states.extend(self.run_states(sys::monotonic_ns(), &runs));
+                let now_ns = sys::monotonic_ns();
+                states.push(run_stats(now_ns, runs, self.on_time.at(now_ns)));
                 return Err(error);
             }
         };
@@ -351,7 +337,9 @@ impl Programs {
             last_runs.extend(let_go_of(entry));
         }
         let time_ns = sys::monotonic_ns();
-        states.extend(self.run_states(time_ns, &last_runs));
+        if !last_runs.is_empty() {
+            states.push(run_stats(time_ns, last_runs, self.on_time.at(time_ns)));
+        }
         let alive = counts.iter().map(|count| count.id).collect();
         let_go.extend(self.find_gone(&alive, time_ns, states));
         Ok(let_go)
@@ -381,7 +369,7 @@ impl Programs {
             }
         }
         if !last_runs.is_empty() {
-            states.extend(self.run_states(now_ns, &last_runs));
+            states.push(run_stats(now_ns, last_runs, self.on_time.at(now_ns)));
         }
         states.append(&mut released);
         ids

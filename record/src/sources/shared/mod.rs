@@ -79,7 +79,7 @@ impl Source for SharedCounters {
     fn begin_file(&mut self, is_first: bool, context: &mut Context<'_>) -> Result<()> {
         if let Some(shared) = &mut self.counting {
             context.out.state(State::CounterEvents(shared.events().clone()))?;
-            return context.out.states(states(shared.snapshot()));
+            return context.out.state(State::SharedCounters(shared.snapshot()));
         }
         if !is_first {
             return Ok(());
@@ -109,7 +109,7 @@ impl Source for SharedCounters {
 
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
         if let Some(shared) = self.counting.as_mut().filter(|_| tick.is_reading) {
-            context.out.states(states(shared.snapshot()))?;
+            context.out.state(State::SharedCounters(shared.snapshot()))?;
         }
         Ok(None)
     }
@@ -119,13 +119,8 @@ impl Source for SharedCounters {
             true => self.counting.take().map(Shared::finish),
             false => self.counting.as_mut().map(Shared::snapshot),
         };
-        snapshot.map_or(Ok(()), |snapshot| context.out.states(states(snapshot)))
+        snapshot.map_or(Ok(()), |snapshot| context.out.state(State::SharedCounters(snapshot)))
     }
-}
-
-/// Converts a snapshot to the states of a recording.
-fn states(snapshot: Snapshot) -> Vec<State> {
-    Snapshot::parts(snapshot.time_ns, snapshot.targets).into_iter().map(State::SharedCounters).collect()
 }
 
 /// Active shared counters. Dropping them unloads the follower and all leaders that no other session uses.

@@ -231,8 +231,8 @@ impl RunStatistics {
     /// Reads and writes the counts. Returns the runs of all programs since the last reading.
     fn count(&mut self, reading: Reading, context: &mut Context<'_>) -> Result<u64> {
         let began = sys::thread_time();
-        let (states, runs) = context.programs.run_stats(reading);
-        context.out.states(states)?;
+        let (state, runs) = context.programs.run_stats(reading);
+        context.out.state(state)?;
         self.reading = sys::thread_time().saturating_sub(began);
         Ok(runs)
     }
