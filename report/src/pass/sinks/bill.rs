@@ -192,7 +192,7 @@ impl EventBillLines {
 #[derive(Debug)]
 struct BillFacts {
     owners: Arc<Owners>,
-    /// Work because of BPF that a kernel function does, by number of the function.
+    /// Work that a kernel function does because of BPF programs, by number of the function.
     causes: FxHashMap<u32, BpfCause>,
     /// Programs that can fill ring buffers, and programs that can fill perf event buffers: those that use a map of this type.
     fillers: [HookGroup; 2],
