@@ -157,7 +157,7 @@ struct Answer {
     code: Option<Code>,
     /// First time, ns, at which the result may change.
     until_ns: u64,
-    /// Number of starts searched.
+    /// Number of search steps: one for the search, and one for each start.
     steps: usize,
 }
 
