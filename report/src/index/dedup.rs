@@ -9,7 +9,7 @@ pub(crate) struct DedupLog<T> {
     entries: Vec<T>,
     /// Number of entries at which repetitions are removed.
     compact_at: usize,
-    /// Returns the subject of an entry without a time, such as a program; `None` for an entry with a time. An entry without a time is dropped if it
+    /// Returns the subject (such as a program) of an entry without a time; `None` for an entry with a time. An entry without a time is dropped if it
     /// equals the previous entry of its subject. An entry with a time is dropped if it equals any earlier entry.
     undated_about: fn(&T) -> Option<u64>,
 }

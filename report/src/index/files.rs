@@ -135,7 +135,7 @@ impl FileAccounts {
 }
 
 impl Accounts {
-    /// Adds two accounts. A field unknown in one is unknown in the sum.
+    /// Adds two accounts. The sum has the loss, the cost and the sampler only if both accounts have them.
     fn merge(self, next: Accounts) -> Accounts {
         let mut aggregations = self.aggregations;
         for (event, account) in next.aggregations {

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Mask of the offset in a page: a mapped function has the same offset in its page as in a page of the file.
 const PAGE_OFFSET: u64 = 0xfff;
 
-/// Information about the hook that a kernel function gives by being in a call chain.
+/// Information that a kernel function in a call chain gives about the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
     /// The function identifies the hook.
@@ -42,7 +42,7 @@ enum Way {
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     runners: Runners,
-    /// Information about the hook, by number of the kernel function that gives it.
+    /// Information that kernel functions give about the hook, by number of the function.
     leads: FxHashMap<u32, Lead>,
     /// Hooks of kprobes by number of the probed kernel function.
     probed: FxHashMap<u32, u32>,
@@ -190,7 +190,7 @@ struct Builder<'a> {
     /// Programs with unknown attach points: never queried, or unloaded before the recorder queried them.
     strangers: Vec<u32>,
     multi: MultiPrograms<'a>,
-    /// Numbers of the sets of strangers that were made, by definition.
+    /// Number of each set of strangers made so far, by the definition of the set.
     sets: FxHashMap<Strangers, u32>,
     /// Hooks by candidates.
     candidates: FxHashMap<Candidates, u32>,
@@ -390,7 +390,7 @@ impl<'a> Builder<'a> {
             }
         }
         // Tracepoints of one event class share the class's functions, which do not show the tracepoint. A tracepoint that has functions of its own
-        // name does not use them.
+        // name does not use the class's functions.
         let events: Vec<(Way, &str)> = by_event.keys().copied().collect();
         let mut is_own = vec![false; events.len()];
         for (_, dispatch, subject) in symbols.dispatches() {
@@ -445,7 +445,7 @@ impl<'a> Builder<'a> {
             .map(|(name, programs)| (name, self.hook(&programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)))
             .collect();
         let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
-        // The kernel makes a new trampoline whenever a program is attached or detached. All trampolines of one target have the same hook.
+        // The kernel makes a new trampoline whenever a program is attached or detached. All trampolines of one traced function have the same hook.
         let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
         // A trampoline's name has the BTF id of the traced function, but the targets of `tracing_multi` links are function names. A program attached
         // to this function alone (`fentry`, not `fentry_multi`) has both the id and the name.

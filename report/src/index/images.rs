@@ -23,7 +23,7 @@ pub(crate) enum ImageKind {
     StructOps,
 }
 
-/// Target of a trampoline, by the number in its name (`bpf_trampoline_compute_key` in the kernel).
+/// Function that a trampoline instruments, from the number in the trampoline's name (`bpf_trampoline_compute_key` in the kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrampolineKey {
     /// A function of a program.
@@ -72,7 +72,7 @@ impl Image {
     }
 }
 
-/// Programs that trampolines run, by their targets.
+/// Programs that trampolines run, by target: the function that the trampoline instruments.
 #[derive(Debug, Default)]
 pub(crate) struct TrampolinePrograms {
     /// Programs by BTF object and type id of the target.
@@ -82,7 +82,7 @@ pub(crate) struct TrampolinePrograms {
 }
 
 impl TrampolinePrograms {
-    /// Collects the targets of programs. `programs` has the number and the info of each program that has an info.
+    /// Collects the functions to which programs are attached. `programs` has the number and the `bpf_prog_info` of each program with an info.
     pub(super) fn new<'i>(
         infos: &[ProgInfo<'_>],
         programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>,

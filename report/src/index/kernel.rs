@@ -95,7 +95,7 @@ const UPROBE_MULTI: Dispatch = attached(&[ProgType::KPROBE], &["uprobe_multi", "
 const SYSCALL_ENTER: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_enter_*"]);
 const SYSCALL_EXIT: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_exit_*"]);
 
-/// Programs on XDP hooks, which dispatchers run too.
+/// Programs on XDP hooks. Dispatchers run these programs, too.
 pub(crate) const XDP_PROGRAMS: Candidates = Candidates { types: &[ProgType::XDP], attached_as: &["xdp"] };
 /// Programs on raw tracepoints.
 pub(crate) const RAW_TRACEPOINTS: Candidates = Candidates {
@@ -254,7 +254,7 @@ pub(crate) fn stem(name: &[u8]) -> &[u8] {
     name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default()
 }
 
-/// Functions that a hook runs once for each of its programs, by the begin of their names (kernel/bpf/trampoline.c, kernel/trace/bpf_trace.c,
+/// Functions that a hook runs once for each of its programs, by the prefix of their names (kernel/bpf/trampoline.c, kernel/trace/bpf_trace.c,
 /// kernel/events/core.c). Other code of a hook runs once for all programs.
 const PER_PROGRAM: [&str; 7] = [
     "__bpf_prog_enter",

@@ -1,7 +1,7 @@
 //! Owners of programs, and the tasks of each owner.
 //!
-//! Processes that hold one program belong to one owner, with all their programs. A process in a container, a pod or a service represents the whole
-//! container, pod or service; any other process represents itself and the processes that it started.
+//! All processes that hold the same program belong to one owner, which also has the other programs of these processes. A process in a container, a
+//! pod or a service represents the whole container, pod or service; any other process represents itself and the processes that it started.
 
 use super::Index;
 use super::programs::IndexedProgram;
@@ -56,7 +56,7 @@ enum Holder {
 }
 
 impl Holder {
-    /// Holder of a process: its container, pod or service if it has one.
+    /// Returns the holder that a process represents: its container, pod or service, or else the process itself.
     fn of_owner(owner: &state::Owner) -> Holder {
         let workload = of_path(&String::from_utf8_lossy(&owner.cgroup));
         let is_service = workload.unit.as_ref().is_some_and(|unit| unit.ends_with(".service"));
@@ -151,7 +151,8 @@ impl Owners {
     }
 
     /// Returns two owners for a prediction without some programs: [`REMOVED`] has the programs to remove, the other owner has all other programs.
-    /// `owners` selects the owners to remove with all their programs and tasks, `programs` selects further programs. No other task has an owner.
+    /// `owners` selects the owners to remove with all their programs and tasks, `programs` selects further programs to remove. In the result, tasks
+    /// of other owners have no owner.
     pub(crate) fn without(&self, programs: impl Fn(u32) -> bool, owners: impl Fn(u32) -> bool) -> Owners {
         let numbered = self.of_program.iter().zip(0..);
         let is_removed = |(owner, program): (&u32, u32)| programs(program) || owners(*owner);

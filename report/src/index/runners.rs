@@ -34,9 +34,9 @@ pub(crate) struct Runners {
     /// Distinct groups.
     groups: Vec<HookGroup>,
     numbers: FxHashMap<HookGroup, u32>,
-    /// Sum of the numbers of programs of all groups.
+    /// Sum of the sizes of all groups.
     members: usize,
-    /// Sum of the numbers of attached programs over all changes of all hooks.
+    /// Sum over all changes of all hooks: the count of programs attached to the hook after the change.
     looked_at: usize,
     /// True if hooks had more programs than the limits allow.
     is_incomplete: bool,
@@ -61,10 +61,10 @@ enum OnHook {
 /// Values with the times from which they hold, ns, ascending.
 type Timeline<T> = Vec<(u64, T)>;
 
-/// Limit on the memory for groups: on the sum of their programs. Beyond it, the programs of further hooks are unknown. The sum is a few thousand in
-/// real recordings.
+/// Limit on [`Runners::members`], which bounds the memory of groups. Beyond it, the programs of further hooks are unknown. Real recordings need a few
+/// thousand.
 const MAX_MEMBERS: usize = 1 << 20;
-/// Limit on the time to build groups: on the sum of attached programs over all changes of all hooks.
+/// Limit on [`Runners::looked_at`], which bounds the time to build groups.
 const MAX_LOOKED_AT: usize = 1 << 27;
 
 impl Runners {

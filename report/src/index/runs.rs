@@ -1,4 +1,4 @@
-//! Runs of a program between two moments, the time in them, and the margins of both, for all views.
+//! Runs of a program between two moments, the time spent in these runs, and the margins of both numbers, for all views.
 //!
 //! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
 //! - On (for at least 98 % of the time): the growth of counts is exact.
@@ -32,7 +32,7 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Part of the time with statistics on, from which they count as always on. With a smaller part, they are on in windows.
+/// Least share of the time with statistics on for which they count as always on. With a smaller share, they are on in windows.
 const ALWAYS: f64 = 0.98;
 /// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
@@ -40,7 +40,7 @@ const FEW_WINDOWS: usize = 3;
 /// intervals become one.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
-/// Number of moments up to which none is dropped, for any number of points.
+/// Number of moments up to which the limit on points drops none.
 const LEAST_MOMENTS: usize = 64;
 /// Approximate limit on the intervals of [`RunSeries::cuts`].
 const MOST_CUTS: usize = 256;
@@ -292,7 +292,8 @@ impl RunSeries {
         }
     }
 
-    /// Returns about `most` moments that cut the time into intervals. Each is the end of a window, so that no window belongs to two intervals.
+    /// Returns about `most` moments that cut the time into intervals. Each except the first and last is the end of a window, so that no window
+    /// belongs to two intervals.
     pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
         let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };
         let all = usual(self.moments.iter().map(|moment| moment.read).collect());
@@ -496,8 +497,8 @@ impl RunSeries {
     }
 }
 
-/// Returns the number of programs in a usual reading: the median, with each reading weighted by the square of its programs. Neither many readings of
-/// single programs nor one reading of very many programs change this number much.
+/// Returns the number of programs in a usual reading: the median, with each reading weighted by the square of its number of programs. Neither many
+/// readings of single programs nor one reading of very many programs change this number much.
 fn usual(mut read: Vec<usize>) -> usize {
     read.sort_unstable();
     let square = |read: usize| (read as u64).pow(2);

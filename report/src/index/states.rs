@@ -86,9 +86,8 @@ impl States {
         self.session.as_ref()?.recorder_pid
     }
 
-    /// Returns true for a program with which a recorder measures. The recorder of this file loaded such a program to count another one. Or the
-    /// program has the name of a recorder's program, and the recorder of this file or no process holds it. The name is enough if the pid of the
-    /// recorder is unknown.
+    /// Returns true for a program that a recorder uses to measure: the recorder of this file loaded it to count another program, or it has the name
+    /// of a recorder's program and is held by the recorder of this file or by no process. If the pid of the recorder is unknown, the name is enough.
     pub(crate) fn is_of_recorder(&self, program: &IndexedProgram) -> bool {
         let recorder = self.recorder_pid();
         let state = program.key().and_then(|key| self.programs.get(&key));
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
     use crate::index::programs::{ProgInfoSummary, ProgramFunction};
 
-    /// Name and holder together make a program the recorder's.
+    /// Name and holder together show that a program belongs to the recorder.
     #[test]
     fn programs_of_a_recorder_have_its_names_and_no_other_holder() {
         const RECORDER: u32 = 3;

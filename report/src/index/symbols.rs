@@ -28,7 +28,7 @@ struct KernelFunction {
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
-    /// Sorts the symbols. Of several names for an address, takes the first in byte order: the order in the recording does not matter.
+    /// Sorts the symbols. If an address has several names, keeps the first in byte order, so that the order in the recording does not matter.
     pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols.dedup_by_key(|symbol| symbol.addr);
@@ -99,7 +99,7 @@ impl KernelSymbols {
         self.find(addr).map_or(Role::Plain, |number| self.role(number))
     }
 
-    /// Takes a role from all functions that have it. For roles of functions that run no program in this recording, as no program is attached there.
+    /// Removes a role from all functions that have it: called for the role of hooks to which this recording has no program attached.
     pub(crate) fn ignore(&mut self, role: Role) {
         self.functions.values_mut().filter(|function| function.role == role).for_each(|it| it.role = Role::Plain);
     }

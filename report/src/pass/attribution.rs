@@ -38,8 +38,8 @@ pub enum Charge {
         function: Option<u32>,
         /// Column of the ledger.
         column: ChargeColumn,
-        /// Address in the frame that the charged code called, or in an interrupt of this code. `None` if the charged code is the leaf, or if the
-        /// frame is unknown.
+        /// Address in the next inner frame: in code that the charged code called, or in an interrupt that came while the charged code ran. `None` if
+        /// the charged code is the leaf, or if the frame is unknown.
         called: Option<u64>,
     },
     /// Entry code of a hook with several programs, which share the cost: [`Attribution::sharers`].

@@ -52,9 +52,9 @@ impl Readings {
 
     /// Calls `visit` with the growth of each counter of a sample.
     ///
-    /// Counters start at 0, so the first value of a counter is its growth. But a recording may lack its beginning (later files of `--switch-output`):
-    /// then the first value of the sampled counter is above twice its period. In this case, the sampled counter is taken to have grown by one period,
-    /// as between any two of its samples. The first growth of the other counters is unknown and counts as 0.
+    /// Counters start at 0, so the first value of a counter is its growth. But a recording may lack its beginning (later files of `--switch-output`),
+    /// which shows if the first value of the sampled counter is above twice its period. The sampled counter is then taken to have grown by one
+    /// period, as between any two of its samples. The first growth of the other counters is unknown and counts as 0.
     ///
     /// # Errors
     /// Fails as [`Readings::take`] does.

@@ -15,13 +15,13 @@ pub(crate) struct Cells<T> {
 pub(crate) type Moments = (u64, u64);
 
 impl<T: Copy> Cells<T> {
-    /// Starts a cell, at a higher address than the cells before.
+    /// Starts a cell. Its address must be higher than those of all earlier cells.
     pub(super) fn begin(&mut self, start: u64) {
         self.starts.push(start);
         self.first.push(self.segments.len() as u32);
     }
 
-    /// Adds a segment to the last cell, later than its segments before.
+    /// Adds a segment to the last cell. It must start later than the cell's earlier segments.
     pub(super) fn push(&mut self, from_ns: u64, value: T) {
         self.segments.push((from_ns, value));
         if let Some(end) = self.first.last_mut() {

@@ -45,8 +45,8 @@ impl Range {
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Limit on the difference of the clocks of two CPUs.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Limit on the starts that are searched per address, for hostile files. Real files need fewer: an image claims a page, and at most 64 programs fit
-/// into a page.
+/// Limit on the range starts that a lookup of an address searches, for hostile files. Real files need fewer: an image claims a page, and at most 64
+/// programs fit into a page.
 const MAX_STEPS: usize = 256;
 /// Limit on the ranges that are searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next
 /// 64 ranges loaded after it, and the 64 oldest. Ranges without an announced load time are among the oldest.
@@ -142,7 +142,7 @@ struct Overlaps {
     first: Vec<u32>,
     /// Ranges by start, then by load time.
     ranges: Vec<Range>,
-    /// Latest unload time of each range and the ranges before it with the same start.
+    /// For each range, the latest unload time among this range and the ranges before it that have the same start.
     gone_by_ns: Vec<u64>,
     /// For each start, the highest end of the ranges with this start or a lower one.
     reach: Vec<u64>,
@@ -157,7 +157,7 @@ struct Answer {
     code: Option<Code>,
     /// First time, ns, at which the result may change.
     until_ns: u64,
-    /// Number of starts searched.
+    /// Number of search steps: one for the search, and one for each start.
     steps: usize,
 }
 

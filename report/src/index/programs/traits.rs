@@ -31,7 +31,7 @@ impl Index {
         }
         let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
         match self.runs.within(key, window) {
-            // The kernel does not count runs by tail call or of extensions.
+            // The kernel counts neither runs by tail call nor runs of extensions.
             Known::Value(runs) if runs.count() == 0 && (self.is_tail_called(known) || known.is_extension()) => {
                 Known::Unknown(Reason::NotEntered)
             }

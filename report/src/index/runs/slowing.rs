@@ -18,7 +18,7 @@ const COST_ERROR: f64 = 0.1;
 const BUSY_TICKS: f64 = 0.1;
 /// Limit on the part of a CPU that counting takes: a run takes at least as long as its counting.
 const MOST_TAKEN: f64 = 0.5;
-/// Least ratio of the runs by samples to the runs by counting. A lower ratio shows that samples miss the program, and they are not used.
+/// Least ratio of the runs by samples to the runs by counting. A lower ratio shows that samples miss the program; the samples are then not used.
 const LEAST_SEEN: f64 = 0.5;
 /// Least number of samples for an estimate.
 const FEW_SAMPLES: u64 = 10;

@@ -133,7 +133,7 @@ fn a_return_address_is_behind_the_call() {
 fn a_chain_may_begin_behind_the_leaf() {
     let index = index(true);
     // The sampled helper had returned to the program before the interrupt. The chain's first address is exact: it is the first byte of the program,
-    // where no call can return to.
+    // to which no call returns.
     assert_eq!(precise(&index, LOOKUP + 4, &[PROG_A, TRACE_CALL + 8]), (helper(0, 0, LOOKUP + 4), vec![0]));
     assert_eq!(precise(&index, PROG_A_SUB + 4, &[PROG_A + 8, TRACE_CALL + 8]), (own(0, 1), vec![0]));
     // The sampled program had called a helper before the interrupt.
@@ -180,7 +180,7 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
     assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (shared, vec![0]));
     assert_eq!(index.hooks.groups()[1].programs, Box::from([3, 4]));
-    // The trampoline had called the function that it instruments, which is of program 0. The sample is charged to program 0.
+    // The trampoline had called the function that it instruments, a function of program 0. The sample is charged to program 0.
     assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Charge::Entry, vec![]));

@@ -192,11 +192,11 @@ impl EventBillLines {
 #[derive(Debug)]
 struct BillFacts {
     owners: Arc<Owners>,
-    /// Work because of BPF that a kernel function does, by number of the function.
+    /// Work that a kernel function does because of BPF programs, by number of the function.
     causes: FxHashMap<u32, BpfCause>,
     /// Programs that can fill ring buffers, and programs that can fill perf event buffers: those that use a map of this type.
     fillers: [HookGroup; 2],
-    /// File name and offset of each user probe.
+    /// File name and offset of each uprobe.
     probed: Vec<(String, u64)>,
     /// Keys that identify payers, if lines are split by payer.
     payers: Vec<Payer>,
@@ -222,7 +222,7 @@ const MAX_INSTRUCTION_BYTES: u64 = 15;
 /// Name of the mapping in which the kernel steps over probed instructions and catches returns.
 const UPROBES_MAPPING: &str = "[uprobes]";
 
-/// Returns the file name and the offset of a user probe.
+/// Returns the file name and the offset of a uprobe; `None` for any other attachment.
 fn probed(attachment: &Attachment) -> Option<(String, u64)> {
     let target = String::from_utf8_lossy(attachment.target.text());
     let (path, offset) = target.rsplit_once("+0x").filter(|_| attachment.kind.starts_with("uprobe"))?;

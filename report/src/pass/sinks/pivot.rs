@@ -53,7 +53,7 @@ pub(crate) enum KeyBy {
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers, each identified by several keys. With `is_whole`, samples outside of BPF count too, and charged samples in an interrupt get
+    /// Payers, each identified by one or more keys. With `is_whole`, samples outside of BPF count too, and charged samples in an interrupt get
     /// [`Key::Interrupt`] as a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Payers, and intervals of one length. Samples outside BPF count too.

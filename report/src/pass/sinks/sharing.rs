@@ -127,7 +127,7 @@ fn share_by<K: Ord>(
     }
 }
 
-/// Takes the shares of a part out of the shares `left` for the remaining parts, in proportion to them.
+/// Splits a part in proportion to `left`, the shares not yet given to parts. Subtracts the result from `left` and returns it.
 fn take(left: &mut [u64], part: u64) -> Vec<u64> {
     let taken = Owed::default().share(part, left);
     // The subtraction does not overflow. A share's exact value is at most what is left of it, which is a whole number, so the rounded value is not

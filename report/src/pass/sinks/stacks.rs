@@ -122,7 +122,7 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    /// Returns true if samples of this event are counted. Drops the samples of later events.
+    /// Returns true if samples of this event are counted: no earlier event has samples so far. Drops the samples of later events.
     fn takes(&mut self, event: usize) -> bool {
         if self.event.is_none_or(|first| event < first) {
             self.event = Some(event);

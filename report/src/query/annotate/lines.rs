@@ -68,7 +68,7 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(SiteC
         for (at, listing) in code.listings(*number, |at| cost.functions.contains_key(&at)) {
             let sites = cost.functions.get(&at).map_or(&[][..], Vec::as_slice);
             let costs = FunctionCosts::new(listing.as_ref(), sites);
-            // Costs by file and line. A line may have several columns: that of the first code of the line is kept.
+            // Costs by file and line. A source line may have code at several column numbers: the column number of the first code is kept.
             let mut by_line: BTreeMap<Option<FileAndLine>, (SiteCost, Option<SourceLine>)> = BTreeMap::new();
             by_line.entry(None).or_default().0.merge(costs.elsewhere);
             let lines = listing.iter().flat_map(|listing| &listing.lines).zip(&costs.lines);

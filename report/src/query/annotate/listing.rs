@@ -247,8 +247,8 @@ impl<'a> FunctionListing<'a> {
         Some(ListedAt { line, insn })
     }
 
-    /// Returns an offset within the call that ends at a return address. If the instruction that ends there is no call, the address is no return
-    /// address: an interrupt came there, and its own offset is returned.
+    /// Returns an offset within the call that ends at the return address `offset`. If the instruction that ends there is no call, `offset` is no
+    /// return address but the place of an interrupt, and is returned as it is.
     fn call_before(&self, offset: u32) -> u32 {
         let Some(before) = offset.checked_sub(1) else { return offset };
         match self.insn_at(before).map(|at| &self.insns[at]) {

@@ -70,8 +70,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// The time grows linearly, not quadratically, with the number of programs: the largest number of programs in a recording, each on several
-    /// events.
+    /// The time grows linearly, not quadratically, with the number of programs, each of which is on two events.
     #[test]
     fn many_programs_are_each_looked_up_once() {
         const PROGRAMS: u32 = 100_000;

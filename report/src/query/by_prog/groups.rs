@@ -60,7 +60,7 @@ impl Grouping {
 /// Returns the name of a program's group.
 fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String {
     let states = &index.states;
-    // Without a session of bprec, the recorder did not look for owners and attach points. Those of a program are then unknown, not absent.
+    // Without a session of bprec, the recorder did not look for owners and attach points: they are then unknown, not absent.
     let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
@@ -170,7 +170,7 @@ pub(super) fn grouped(
 }
 
 /// Returns the sum of the known runs of programs, and the number of programs with known runs. Rates are computed over `elapsed_ns`, the selected
-/// time, not over the programs' different lifetimes: only so they add up.
+/// time: rates over the programs' different lifetimes would not add up.
 fn runs<'p>(
     programs: impl Iterator<Item = &'p Program>,
     elapsed_ns: Option<u64>,

@@ -182,8 +182,8 @@ impl ProgramRow {
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
 
-    /// Returns why no sample shows the program itself. `None` if samples can see the program, or if a sample shows more than its entry code all the
-    /// same.
+    /// Returns why no sample shows the program itself. `None` if samples can see the program, or if a sample nevertheless shows more than its entry
+    /// code.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
@@ -338,8 +338,8 @@ fn sampled_per_run(
     }
 }
 
-/// Returns the time in the program that samples lack, ns: its time by run statistics minus its sampled time. Returns `None` in three cases: for
-/// `reason`, the samples were taken but are in another line, as they do not identify the program; the two times cannot be compared; or no time is
+/// Returns the time in the program that samples lack, ns: its time by run statistics minus its sampled time. Returns `None` in three cases: `reason`
+/// means that samples were taken but are in another line, because they do not identify the program; the two times cannot be compared; or no time is
 /// missing.
 fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(

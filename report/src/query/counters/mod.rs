@@ -30,7 +30,7 @@ use track::Track;
 /// Counted function: program id, load time, and position of the function.
 pub(crate) type TargetKey = (u32, u64, u32);
 
-/// Counts of one target.
+/// Counts of one target: of a program's function, or with shared counters of the machine, a CPU, a task or a cgroup.
 #[derive(Debug, Default)]
 pub(crate) struct CountedTarget {
     pub(crate) name: String,

@@ -90,7 +90,7 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     joined
 }
 
-/// Matches programs that are on one side only by a key. Two programs match if no other program of their side has the key.
+/// Matches, by a key, the programs that have no match yet. Two programs match if no other of these programs on their side has the same key.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// Count of equal intervals that a recording is cut into if it has too few snapshots of run statistics.
 const INTERVALS: u64 = 32;
-/// Least number of snapshots of run statistics from which their times divide the recording into intervals.
+/// Least number of [`RunSeries::cuts`] to use as the bounds of intervals. With fewer, [`INTERVALS`] equal intervals are used.
 const FEW_SNAPSHOTS: usize = 10;
 
 /// Limit on pairs of a program and an event in a recording, if `--event` is not given. Each pair needs memory and time for a series over all

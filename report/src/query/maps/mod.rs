@@ -56,7 +56,7 @@ impl MapsForm {
     /// All forms.
     pub const ALL: [MapsForm; 4] = [MapsForm::Text, MapsForm::Json, MapsForm::Csv, MapsForm::Markdown];
 
-    /// The form that is asked for; text if none is.
+    /// Returns the requested form; text if none is requested.
     pub fn of(is_json: bool, is_csv: bool, is_markdown: bool) -> MapsForm {
         match (is_json, is_csv, is_markdown) {
             (true, ..) => MapsForm::Json,
