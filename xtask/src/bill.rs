@@ -134,7 +134,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent with these parts, each run of its programs with `loops` rounds of work.
+    /// Starts an agent with these parts. Each run of its programs does `loops` rounds of work.
     pub(crate) fn start(load: &str, parts: &str, loops: u64) -> Result<Agent> {
         let mut command = Command::new(load);
         command.args(["agent", "--parts", parts, "--loops", &loops.to_string()]).stdout(Stdio::piped());

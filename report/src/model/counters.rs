@@ -31,8 +31,8 @@ pub struct Counting {
     /// Positions of instructions and cycles in `events`, if both are in one group and have the same modes.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// Overheads of each calibration, in order. Each list has the overhead of the time, ns, then the overhead of each event; `None` when unknown.
-    /// `overhead_ns` and `events` have the values of the last calibration.
+    /// Overheads of each calibration, in order. Each list has the overhead in ns, then the overhead in each event; `None` when unknown. `overhead_ns`
+    /// and `events` have the values of the last calibration.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }

@@ -23,7 +23,7 @@ pub struct Overview {
     pub interval_ns: u64,
     /// Length of all intervals together, ns; 0 when unknown.
     pub elapsed_ns: u64,
-    /// Weights of all samples by interval, of which costs are shares; empty if costs are shares of time.
+    /// Weight of all samples in each interval: the total that costs are shares of. Empty if costs are shares of time.
     pub samples_by_interval: Vec<(u32, u64)>,
 }
 

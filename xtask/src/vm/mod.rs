@@ -137,8 +137,8 @@ const LEFT_OUT: &[&str] = &[
     "record-shared",
 ];
 
-/// Guests in the order in which they start: the longest first. The first guest runs the tests of the kernel's answers that need
-/// trampolines or run nowhere else; the others run the tests that may differ on their kernel or machine.
+/// Guests in the order in which they start: the longest first. The first guest runs the tests of the kernel's behaviour that need trampolines, and
+/// those that no other guest runs. The other guests run the tests that may differ on their kernel or machine.
 pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-6.12", tests: &[""], but: LEFT_OUT, recordings: RECORDINGS, ..X86 },
     Guest {

@@ -53,7 +53,7 @@ pub(crate) struct Stamp<'a> {
     pub(crate) has_chain: bool,
 }
 
-/// A sample of one event. A READ group gives one line per member.
+/// A sample of one event. A sample with the counters of a group becomes a line for each counter that has grown.
 pub(crate) struct PrintedLine<'a> {
     pub(crate) attr: &'a EventAttr,
     pub(crate) plan: &'a LinePlan,

@@ -25,7 +25,7 @@ pub(in crate::view) enum Rates {
 /// Name of the column of time in programs, measured by run statistics.
 pub(super) const STATISTICS: &str = "STATS%";
 
-/// Name of the column that adds the programs that a program tail-calls or triggers to its own cost.
+/// Name of the column with the cost of a program and of the programs that it tail-calls or triggers.
 pub(super) const INCLUSIVE: &str = "TOTAL%";
 
 /// Name of the column of samples in kernel code that runs programs.
