@@ -20,7 +20,7 @@ const MEASURED_TASKS: &str = "victim,bprec-load";
 /// Largest deviation of a bill from the measured difference, in per cent.
 const MAX_DEVIATION: f64 = 10.0;
 
-/// Programs of the experiment.
+/// Paths of the executables `bprec` and `bprec-load`.
 struct Programs<'p> {
     bprec: &'p str,
     load: &'p str,

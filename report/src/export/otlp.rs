@@ -51,7 +51,7 @@ struct ScopeProfiles {
     profiles: Vec<OtlpProfile>,
 }
 
-/// The program that made the profiles.
+/// The tool that made the profiles.
 #[derive(Clone, PartialEq, Message)]
 struct Scope {
     #[prost(string, tag = "1")]

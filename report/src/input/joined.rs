@@ -44,8 +44,8 @@ impl Input {
     /// Joins files in the order of time. The result is read as one recording.
     ///
     /// # Errors
-    /// Fails if `inputs` is empty. Several files fail if one cannot be read or has no samples with times, or if two are of different machines, have
-    /// the same first and last time, or overlap by more than 0.25 s.
+    /// Fails if `inputs` is empty. With several files, also fails if a file cannot be read or has no samples with times, or if two files are of
+    /// different machines, have the same first and last time, or overlap by more than 0.25 s.
     pub fn join(inputs: Vec<Input>) -> Result<Input> {
         if inputs.len() == 1 {
             return inputs.into_iter().next().ok_or_else(nothing);

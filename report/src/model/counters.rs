@@ -77,7 +77,7 @@ impl PerRun {
         PerRun { value: (gross - overhead.unwrap_or(0.0)).max(0.0), gross, error }
     }
 
-    /// Returns true if subtracting the overhead leaves 0 of a value above 0: only an upper bound is known.
+    /// Returns true if subtracting the overhead leaves 0 of a value above 0. Only an upper bound of the value is then known.
     pub fn is_below_overhead(&self) -> bool {
         self.value == 0.0 && self.gross > 0.0
     }

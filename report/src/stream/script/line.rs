@@ -250,8 +250,8 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // An invalid user stack may have a word in the range of the markers that is no known marker. As in perf, no frame of such a chain is
-                // printed.
+                // An invalid user stack may have a word in the range of the context markers that is not a known marker. As in perf, no frame of such
+                // a chain is printed.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
                     return;

@@ -351,7 +351,7 @@ pub(super) fn cost_percent(
     unsampled: Option<&UnsampledTime>,
 ) -> Option<f64> {
     let sampled = line.map_or(Some(0.0), |line| event?.percent(line.count));
-    // The time that samples cannot see comes from run statistics, and its share is only known of the machine. If the machine's capacity is unknown,
+    // The time that samples cannot see comes from run statistics, so only its share of the machine is known. If the machine's capacity is unknown,
     // the sum is unknown.
     let unsampled = unsampled.map_or(Some(0.0), |unsampled| event?.machine.value().and(unsampled.machine_percent));
     sampled.zip(unsampled).map(|(sampled, unsampled)| sampled + unsampled)
