@@ -199,7 +199,7 @@ impl Tally {
         self.skipped += 1;
     }
 
-    /// Notes a check that was repeated.
+    /// Counts a check that was repeated.
     pub(crate) fn repeat(&mut self, check: &str, why: &str) {
         self.again.push(format!("AGAIN {check}: {why}"));
     }

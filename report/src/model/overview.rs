@@ -83,7 +83,7 @@ pub struct PayerSlice {
     pub payer_percent: Option<f64>,
     /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
-    /// Weight of all samples of the payer, in BPF or not, by number of the interval; empty if intervals are not requested.
+    /// Weight of all samples of the payer, in BPF or not, in each interval: (number of the interval, weight). Empty if intervals are not requested.
     pub all_by_interval: Vec<(u32, u64)>,
 }
 
@@ -98,6 +98,6 @@ pub struct Flow {
     pub count: Count,
     /// Share of the machine, or of all samples ([`Overview::is_of_machine`]), %.
     pub percent: Option<f64>,
-    /// Weights of `count` by number of the interval; empty if intervals are not requested.
+    /// Weight of `count` in each interval: (number of the interval, weight). Empty if intervals are not requested.
     pub by_interval: Vec<(u32, u64)>,
 }
