@@ -1,5 +1,5 @@
-//! Recordings of loads that make system calls: compares RUNS of a BPF program on each system call with the true count of runs, and checks its margin.
-//! Needs root and an idle machine.
+//! Recordings of loads that make system calls. A BPF program runs on each call. The bench compares RUNS of this program with its true count of runs,
+//! and checks the margin of RUNS. Needs root and an idle machine.
 //!
 //! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: the default, 11 rounds of 2, 5 and 20 s, is 396 recordings in over an hour.
 //!
