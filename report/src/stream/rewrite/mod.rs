@@ -307,7 +307,7 @@ fn redact<'r>(
     let (event, new_event) = pair.ok_or("bprec cannot redact records of unknown events")?;
     redactor.record(record, event, kind.unwrap_or(EventKind::Other), &new_event.layout, out)?;
     Record::parse_alone(out, record.offset, new_events.endian())
-        .map_err(|_| "bprec cannot redact records that redaction would make invalid")
+        .map_err(|_| "redaction would make these records invalid")
 }
 
 impl<W: Write + Seek> Copy<'_, W> {

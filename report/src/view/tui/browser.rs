@@ -22,7 +22,7 @@ use super::{Answer, Read, Request};
 /// Effect of a key on the screen as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The screen stays.
+    /// The screen stays open.
     Nothing,
     /// The screen ends.
     Quit,
