@@ -1,9 +1,10 @@
-//! Recordings of known loads: compares RUNS with the true count of runs, and checks its margin. Needs root and an idle machine.
+//! Recordings of loads that make system calls. A BPF program runs on each call. The bench compares RUNS of this program with its true count of runs,
+//! and checks the margin of RUNS. Needs root and an idle machine.
 //!
 //! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: the default, 11 rounds of 2, 5 and 20 s, is 396 recordings in over an hour.
 //!
-//! The program of a load counts its own runs. The bench reads this count every 5 ms, with the recording's clock, and interpolates at the first and
-//! the last reading of the recording.
+//! The BPF program counts its own runs. The bench reads this count every 5 ms, with the recording's clock, and interpolates at the first and the last
+//! reading of the recording.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a bench")]
 
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 const PROGRAM: &str = "account_syscall_enter";
-/// Calls per second of a load that is not saturating, in its active time.
+/// System calls per second of a load that does not saturate its CPU, while the load is active.
 const PER_SECOND: u64 = 250_000;
 /// Modes of a recording: name and options.
 const MODES: [(&str, &[&str]); 2] = [("default", &[]), ("--budget 0.5", &["--budget", "0.5"])];

@@ -37,11 +37,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     part: PartArgs,
 
-    /// Show only the N hottest lines of each program and their context.
+    /// Show only the N hottest lines of each program, and their context.
     #[arg(long, value_name = "N", value_parser = number, help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Show only lines with at least this percentage of the program's cost and their context.
+    /// Show only lines with at least this percentage of the program's cost, and their context.
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT)]
     percent_limit: Option<f64>,
 

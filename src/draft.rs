@@ -68,8 +68,8 @@ impl Draft {
         }
     }
 
-    /// Syncs the file and gives it its name. An existing target and its journal are renamed before: by the rules of the recorder (`make_way`) if this
-    /// build includes the recorder, otherwise to `<name>.old`.
+    /// Syncs the file and gives it its name. Before that, an existing target and its journal are renamed: by the rules of the recorder (`make_way`)
+    /// if this build includes the recorder, otherwise to `<name>.old`.
     pub(crate) fn persist(mut self, older: Older) -> Result<()> {
         self.file.sync_all().with_context(|| format!("sync {}", self.target.display()))?;
         let path = match self.named.take() {

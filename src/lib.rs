@@ -105,7 +105,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the program with the arguments of the process and returns its exit code.
+/// Runs `bprec` with the arguments of the process and returns its exit code.
 pub fn main() -> ExitCode {
     let Cli { command, global } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,

@@ -1,5 +1,5 @@
-//! Standard output, through a pager on a terminal. As in git, the pager starts before the sandbox, which forbids starting programs; `less -F`
-//! exits at once if the output fits on the screen.
+//! Standard output, through a pager on a terminal. As in git, the pager starts before the sandbox, which forbids executing files; `less -F` exits at
+//! once if the output fits on the screen.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write};
@@ -17,7 +17,7 @@ pub(crate) struct PagerArgs {
 }
 
 impl PagerArgs {
-    /// Opens standard output, with its pager. Must run before the sandbox, which forbids starting programs.
+    /// Opens standard output, with its pager. Must run before the sandbox, which forbids executing files.
     pub(crate) fn output(&self) -> Output {
         if self.no_pager { Output::without_pager() } else { Output::with_pager() }
     }
@@ -46,7 +46,7 @@ impl Output {
 
     fn with_pager() -> Output {
         let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-        // A set-user-ID program must not start a program that its caller chooses.
+        // A set-user-ID executable must not run a command that its caller chooses.
         if is_dumb || !io::stdout().is_terminal() || is_set_id() {
             return Output::without_pager();
         }
@@ -137,7 +137,7 @@ fn pager() -> Option<Command> {
         pager.env("LESS", LESS_OPTIONS);
     }
     if has_more_rights_than_caller() {
-        // sudo may allow bprec alone: less must not start programs or open files as root.
+        // sudo may allow bprec alone: less must not run other commands or open files as root.
         pager.env("LESSSECURE", "1");
     }
     Some(pager)

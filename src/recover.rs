@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     let there = match lost {
         0 => "is complete".to_owned(),
         _ => format!(
-            "is a part: {lost} of {announced} bytes of records ({:.1} %), and all data after them, are missing",
+            "is incomplete: {lost} of {announced} bytes of records ({:.1} %), and all data after them, are missing",
             lost as f64 * 100.0 / announced as f64
         ),
     };

@@ -125,7 +125,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         sync_directory(path)?;
     }
     if !counts.matched {
-        let what = if asked.is_empty() { String::new() } else { format!(" matches {asked}") };
+        let what = if asked.is_empty() { " to count".to_owned() } else { format!(" matches {asked}") };
         say(&format!("bprec: no BPF program{what}"));
     }
     match counts.command {

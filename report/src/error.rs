@@ -89,7 +89,7 @@ pub enum Error {
         /// Names of the recording's tasks, sorted.
         names: Vec<String>,
     },
-    /// The requested time has no sample of the recording.
+    /// The recording has no sample in the requested time.
     #[error("no sample in the recording matches --time {asked}: {problem}")]
     NoTime {
         /// The requested range.

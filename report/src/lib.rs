@@ -5,7 +5,7 @@
 //! its reason if unknown) → `view` (table, JSON, CSV; computes nothing). The same recording gives the same bytes on any machine and with any number
 //! of threads.
 //!
-//! [`Session`] is the entry point for other programs: open a recording once, then ask for reports, run your own [`Sink`] over its samples, or look up
+//! [`Session`] is the entry point for other tools: open a recording once, then ask for reports, run your own [`Sink`] over its samples, or look up
 //! addresses with its [`Symbolizer`].
 //!
 //! ```no_run

@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
             if let Some(file) = index.other_boot {
                 let [first, second] = [0, file].map(|file| recording.files()[file].path.to_owned());
                 let problem =
-                    "recorded after different boots, as the ids of the boots show, or the clocks if there are no ids";
+                    "recorded after different boots: their boot ids differ or, if an id is missing, their boot times";
                 return Err(Error::Files { first, second, problem: problem.to_owned() });
             }
             correct_runs(&recording, &mut index, wanted.threads);

@@ -506,7 +506,7 @@ fn missed_hits_of_kprobes_are_summed_up_by_program() {
     let [id, missed] = ["id", "probe_misses"].map(|name| head.iter().position(|it| *it == name).unwrap());
     let cells: Vec<&str> = lines.filter(|cells| cells[id] == "11").map(|cells| cells[missed]).collect();
     assert!(cells.contains(&"1037"), "{csv}");
-    // The counts are of the whole recording.
+    // The counts are known only for the whole recording.
     let part = Options { time: "0%-50%".parse().unwrap(), ..Options::default() };
     assert_eq!(misses(&by_prog(&input, &part).unwrap()), [None; 4]);
 }

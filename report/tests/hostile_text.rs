@@ -196,7 +196,7 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
     let is_page = numbers.below(4) == 0;
     if is_page && Session::open(&input).and_then(|session| session.export(&all, ExportFormat::Html, &mut out)).is_ok() {
         is_harmless(what, &out, found);
-        // The page has exactly two script elements: the data and the program.
+        // The page has exactly two script elements: the data and the code.
         let ends = String::from_utf8_lossy(&out).matches("</script").count();
         assert!(out.is_empty() || ends == 2, "{what}: {ends}");
         if !out.is_empty() {

@@ -58,7 +58,7 @@ fn recording(events: u64, samples: u64, infos: &[Vec<u8>], loaded_ns: impl Fn(us
     let mut bytes = Vec::new();
     let file = FileLayout::begin(&attrs, Endian::Little, &mut bytes);
     let start = bytes.len();
-    // A symbol belongs to the program whose event follows in the same task.
+    // A KSYMBOL record belongs to the program whose BPF_EVENT record follows in the same task.
     let at = |time_ns, task| SampleId {
         pid_tid: Some((task, task)),
         id: Some(FIRST_ID),

@@ -63,7 +63,7 @@ fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Reads a recording, half of the time damaged, with its damaged journal. Both are files, because a reader finds a journal only beside a file.
+/// Reads a recording, damaged in half of the cases, with its damaged journal. Both are files, because a reader finds a journal only beside a file.
 fn read_with_journal(
     directory: &Path,
     baseline: &Input,

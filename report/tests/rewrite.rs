@@ -106,7 +106,8 @@ fn perf_prints_the_same_before_and_after() {
     let (before, after) = (dir.path().join("before.data"), dir.path().join("after.data"));
     let samples = ["-F", "comm,pid,tid,time,event,ip,sym"];
     let others = ["-F", "tid,time,event", "--show-task-events", "--show-mmap-events", "--show-bpf-events"];
-    // Only lines of other records: for samples of a stream, perf prints fields other than those requested, and samples are compared already.
+    // Compares only records other than samples. Samples are compared separately; for samples of a stream, perf prints fields other than the requested
+    // ones.
     let others = |path: &Path| {
         let text = perf_script(path, &others)?;
         Some(text.lines().filter(|line| line.contains(" PERF_RECORD_")).map(str::to_owned).collect::<Vec<_>>())

@@ -25,12 +25,12 @@ fn ours(path: &Path, options: &ScriptOptions) -> (String, ScriptSummary) {
 /// Parts of names of files whose text differs from perf's even after [`normal`], each with the reason.
 const DIFFERENT: [(&str, &str); 3] = [
     ("intel_pt-4.14", "perf decodes the hardware trace into samples of its own"),
-    ("aggregatable_perf2", "maps whose file offset is not a multiple of the page size"),
-    ("jit_symbol", "maps whose file offset is not a multiple of the page size"),
+    ("aggregatable_perf2", "mappings whose file offset is not a multiple of the page size"),
+    ("jit_symbol", "mappings whose file offset is not a multiple of the page size"),
 ];
 
-/// Reduces user-space frames of call chains to their last twelve bits. perf 6.1 prints offsets in files, and we print addresses. Maps are aligned to
-/// pages, so the last twelve bits of offset and address are equal.
+/// Reduces user-space frames of call chains to their last twelve bits. perf 6.1 prints offsets in files, and we print addresses. Mappings are aligned
+/// to pages, so the last twelve bits of offset and address are equal.
 fn normal(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {

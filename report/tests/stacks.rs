@@ -60,7 +60,7 @@ fn only_stacks_through_a_program_are_left() {
     let report = session.by_prog(&Options::default()).unwrap();
     let row = report.events[0].rows.first().unwrap();
     let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
-    // Programs of one hook share a cost. It is in a stack that belongs to no program, so a selection of one program leaves it out.
+    // Programs of one hook share the cost of entry code. The stacks of this cost belong to no program, so a selection of one program leaves them out.
     let shared = columns.entry_shared.value().unwrap().count;
     assert_ne!(shared, Count::default());
     let inclusive = columns.inclusive.value().unwrap().count;

@@ -331,7 +331,7 @@ fn a_part_of_the_time_has_one_share_if_ticks_are_missing() {
         let event = &report.events[0];
         let of_report = event.total.shares.machine.unwrap();
         assert!((of_page - of_report).abs() < 0.05, "{from}..{to}: {of_page} in the page, {of_report} in the report");
-        // Here, all that is sampled stands for all of the time: the share of the machine is that of the samples.
+        // Here, the samples stand for all of the time: the share of the machine is the share of the samples.
         let (bpf, all) = (event.total.count.weight as f64, event.samples.weight as f64);
         assert!((of_report - bpf * 100.0 / all).abs() < 1e-9, "{from}..{to}: {of_report}");
         few += u32::from(event.total.count.samples < 30);

@@ -16,10 +16,11 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Age (ns) at which every event is in the file, with function names. Longer than the time between two drains of the ring buffers, and between two
-/// symbol lookups.
+/// Age (ns) from which on all records are in the file, with function names. Longer than the time between two drains of the ring buffers, and between
+/// two symbol lookups.
 const SETTLE_NS: u64 = 600_000_000;
-/// Age (ns) of an interval from which an error in its computation ends `top`. A younger interval is computed again, because samples can be late.
+/// Limit on the age (ns) of an interval that cannot be computed; beyond it, `top` ends with the error. A younger interval is computed again, because
+/// samples can be late.
 const LATE_NS: u64 = 5_000_000_000;
 /// Shortest allowed interval, as a fraction of the requested length. Intervals can be shorter than requested: they end at readings, which can be
 /// late, and each file begins with a reading.

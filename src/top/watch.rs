@@ -45,7 +45,7 @@ pub(super) fn watch(
     })
 }
 
-/// Starts a recording. Each interval has the samples of the last `keep_for`.
+/// Starts a recording. Each interval is shown with the samples of the time `keep_for` before its end.
 fn start(options: &Options, keep_for: Duration, redact: Option<Redact>) -> anyhow::Result<Live> {
     let mut live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?;
     live.samples_ns = Some(u64::try_from(keep_for.as_nanos()).unwrap_or(u64::MAX));

@@ -20,7 +20,7 @@ const MEASURED_TASKS: &str = "victim,bprec-load";
 /// Largest deviation of a bill from the measured difference, in per cent.
 const MAX_DEVIATION: f64 = 10.0;
 
-/// Programs of the experiment.
+/// Paths of the executables `bprec` and `bprec-load`.
 struct Programs<'p> {
     bprec: &'p str,
     load: &'p str,
@@ -134,7 +134,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent with these parts, each run of its programs with `loops` rounds of work.
+    /// Starts an agent with these parts. Each run of its programs does `loops` rounds of work.
     pub(crate) fn start(load: &str, parts: &str, loops: u64) -> Result<Agent> {
         let mut command = Command::new(load);
         command.args(["agent", "--parts", parts, "--loops", &loops.to_string()]).stdout(Stdio::piped());

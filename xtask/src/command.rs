@@ -4,14 +4,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Returns the command of the cargo that runs this program.
+/// Returns a command of the same cargo that runs `xtask`.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo.args(arguments);
     cargo
 }
 
-/// Runs a command with the standard output and standard error of this program.
+/// Runs a command with the standard output and standard error of `xtask`.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("run {command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");

@@ -1,5 +1,4 @@
-//! Components that the program is linked with, for redistributors: the texts of the licences, and a bill of
-//! materials.
+//! Components that bprec is linked with, for redistributors: the texts of the licences, and a bill of materials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +16,7 @@ const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux
 /// C libraries that a crate bundles or that are linked statically: name, licence, crate.
 const IN_C: [(&str, &str, &str); 2] = [("libbpf", "BSD-2-Clause", "libbpf-sys"), ("zstd", "BSD-3-Clause", "zstd-sys")];
 
-/// Debian packages whose libraries are linked into the static program: name, licence, package with the archive that was linked.
+/// Debian packages whose libraries are linked into the static executable: name, licence, package with the archive that was linked.
 const IN_STATIC: [(&str, &str, &str); 3] = [
     ("glibc", "LGPL-2.1-or-later", "libc6-dev"),
     ("elfutils", "GPL-2.0-or-later OR LGPL-3.0-or-later", "libelf-dev"),
@@ -71,7 +70,7 @@ pub(crate) fn third_party() -> Result<()> {
 }
 
 /// Prints the components as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same bytes. For the static
-/// program, also prints Debian's libraries that are linked into it, with the versions that are installed on this machine.
+/// executable, also prints Debian's libraries that are linked into it, with the versions that are installed on this machine.
 pub(crate) fn sbom(is_static: bool) -> Result<()> {
     let components = components()?;
     let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;

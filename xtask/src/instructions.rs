@@ -13,7 +13,7 @@ use crate::command;
 
 /// File of the committed figures: one line per measurement, with the name and the millions of instructions.
 const FIGURES: &str = "report/benches/instructions.tsv";
-/// Growth of a figure that the check accepts, in percent: compilers differ.
+/// Accepted growth of a figure, in percent: compilers differ.
 const TOLERANCE_PERCENT: f64 = 10.0;
 /// The same for the figures of `bprec-format` alone, which are of one short loop.
 const FORMAT_TOLERANCE_PERCENT: f64 = 5.0;

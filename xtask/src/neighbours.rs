@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::command::{output, run};
 use crate::tally::Tally;
 
-/// Object file of programs that are pinned but not attached.
+/// Object file of BPF programs that are pinned but not attached.
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";
-/// Name of a load of `bprec-load`: a program on every context switch. Its link is pinned.
+/// Name of a load of `bprec-load`: a BPF program on every context switch. Its link is pinned.
 const RUNNING: &str = "rawtp";
 /// Script of the tracer bpftrace: programs on perf events of the tracer.
 const TRACED: &str =
@@ -79,7 +79,7 @@ impl Neighbours {
         }
     }
 
-    /// Pins the link of an attached program, then ends the process that loaded the program.
+    /// Pins the link of an attached BPF program, then ends the process that loaded the program.
     fn pin_running(&self) -> Result<()> {
         let mut load = Command::new(self.loader())
             .arg(RUNNING)

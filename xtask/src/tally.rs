@@ -30,7 +30,7 @@ pub(crate) struct Tally {
     failures: Vec<String>,
     /// Tests that failed at first and passed in a second run.
     unsteady: Vec<String>,
-    /// Failed tests, from the lists of programs that ended with a result.
+    /// Failed tests, from the lists of test programs that ended with a result.
     failed_tests: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ impl Tally {
         }
     }
 
-    /// Returns the tests to run again: the failed tests, if no program died and at most [`MAX_UNSTEADY`] tests failed; otherwise none.
+    /// Returns the tests to run again: the failed tests, if no test program died and at most [`MAX_UNSTEADY`] tests failed; otherwise none.
     pub(crate) fn to_run_again(&self) -> &[String] {
         let is_all = self.failed_tests.len() == self.failed && self.failed <= MAX_UNSTEADY;
         if is_all { &self.failed_tests } else { &[] }
@@ -142,7 +142,7 @@ impl Tally {
     #[must_use]
     pub(crate) fn ran_again(&mut self, second: Self) -> Vec<String> {
         let tests = self.to_run_again().len();
-        // More tests than requested pass if another program has a test with the same name.
+        // More tests than requested pass if another test program has a test with the same name.
         if second.failed > 0 || second.passed < tests {
             self.failures.extend(second.failures.into_iter().map(|failure| format!("run again:\n{failure}")));
             return Vec::new();
@@ -199,7 +199,7 @@ impl Tally {
         self.skipped += 1;
     }
 
-    /// Notes a check that was repeated.
+    /// Counts a check that was repeated.
     pub(crate) fn repeat(&mut self, check: &str, why: &str) {
         self.again.push(format!("AGAIN {check}: {why}"));
     }
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(MAX_UNSTEADY, 2);
         tally.unsteady.push("UNSTEADY c: passed when run again".into());
         assert!(tally.judge("", "").is_err());
-        // A test counts as failed if it fails again, is not run again, or if its program died.
+        // A test counts as failed if it fails again, is not run again, or if its test program died.
         const ONE: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 10 filtered out";
         for lines in [&["running 2 tests", "failures:", "    a", "", BAD][..], &["running 1 test", ONE], &[]] {
             let mut tally = first();

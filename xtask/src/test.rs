@@ -76,7 +76,7 @@ pub(crate) fn offline() -> Result<()> {
 /// Count of damaged recordings in the mutation test of `check`; the full count takes minutes.
 const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
-/// Crates with tests that need no privilege; the last is the crate of the program.
+/// Crates with tests that need no privilege; the last is the crate of `bprec` itself.
 const OFFLINE_CRATES: [&str; 5] = ["bprec-format", "bprec-generate", "bprec-report", "xtask", "bprec"];
 /// Test programs of these crates. `live` is missing because it records, `limits` and `viewers` because they take long.
 const OFFLINE_PROGRAMS: [&str; 5] = ["it", "many_pairs", "mutation", "properties", "shapes"];

@@ -51,7 +51,7 @@ struct ScopeProfiles {
     profiles: Vec<OtlpProfile>,
 }
 
-/// The program that made the profiles.
+/// The tool that made the profiles.
 #[derive(Clone, PartialEq, Message)]
 struct Scope {
     #[prost(string, tag = "1")]
@@ -382,7 +382,7 @@ fn resource(recording: &Recording, container: Option<&Workload>) -> Resource {
     Resource { attributes: attributes.collect() }
 }
 
-/// Runtimes that name the cgroups of containers by their names; others name them by ids.
+/// Runtimes that put the name of a container into the path of its cgroup. Other runtimes put the id of the container there.
 const RUNTIMES_WITH_NAMES: [&str; 3] = ["lxc", "nspawn", "machine"];
 /// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter.
 const POD_UID_DIGITS: usize = 32;

@@ -1,4 +1,4 @@
-//! Recordings that lack their end: detects the cut and words the message about it.
+//! Recordings that lack their end: detects the cut, and formats the message about it.
 
 use std::fmt;
 

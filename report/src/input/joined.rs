@@ -44,8 +44,8 @@ impl Input {
     /// Joins files in the order of time. The result is read as one recording.
     ///
     /// # Errors
-    /// Fails if `inputs` is empty. Several files fail if one cannot be read or has no samples with times, or if two are of different machines, have
-    /// the same first and last time, or overlap by more than 0.25 s.
+    /// Fails if `inputs` is empty. With several files, also fails if a file cannot be read or has no samples with times, or if two files are of
+    /// different machines, have the same first and last time, or overlap by more than 0.25 s.
     pub fn join(inputs: Vec<Input>) -> Result<Input> {
         if inputs.len() == 1 {
             return inputs.into_iter().next().ok_or_else(nothing);
@@ -90,8 +90,8 @@ impl Input {
         Ok(first)
     }
 
-    /// Returns the files that overlap a range of the wall clock, and the range on the clock of the samples. Reads only the headers of files that
-    /// record the times of their samples.
+    /// Returns the files that overlap a range of the wall clock, and the range on the clock of the samples. If a file states the times of its first
+    /// and last sample, its samples are not read.
     ///
     /// # Errors
     /// Fails if a file cannot be read, lacks a wall clock (`CLOCK_DATA`) or has no samples with times, or if no file overlaps the range.
@@ -138,8 +138,8 @@ fn nothing() -> Error {
     Error::option("FILE", "", "no recording is given")
 }
 
-/// Returns `path` itself if it is no directory, or is one recording in a directory (with a file `data`). Returns the sorted recordings in any other
-/// directory, as `perf record --switch-output` leaves.
+/// Returns `path` itself if it is no directory, or if it is a directory with a file `data`, which is one recording. For any other directory, such as
+/// the directory of the files of `perf record --switch-output`, returns the recordings in it, sorted.
 ///
 /// # Errors
 /// Fails if the directory cannot be read or has no recording.

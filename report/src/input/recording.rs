@@ -39,7 +39,7 @@ pub(crate) struct OpenRecording<'a> {
 #[derive(Debug)]
 pub(crate) struct RecordedFile<'a> {
     pub(crate) path: &'a Path,
-    /// Time of the first and last sample, ns, if the file says so.
+    /// Time of the first and last sample, ns, if the file states them.
     pub(crate) span: Option<(u64, u64)>,
     /// Wall clock, ns since 1970, and the recording's clock at the same moment, ns.
     pub(crate) clock: Option<(u64, u64)>,

@@ -47,8 +47,8 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let threads = self.threads.min(stretches);
         let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
         std::thread::scope(|scope| {
-            // Each thread scans every `threads`-th stretch, and its channel holds the findings of one stretch. A thread with further findings waits
-            // until the reader has taken these.
+            // Each thread scans every `threads`-th stretch, and its channel holds the findings of one stretch. While the channel is full, the thread
+            // waits with the findings of its next stretch.
             let start = |first: usize| {
                 let (found, taken) = sync_channel(1);
                 let work = move || {

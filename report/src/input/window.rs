@@ -119,8 +119,8 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
 }
 
 /// Converts a range to ns of the recording's clock. The recording starts at `start`, and has samples from `first` to `last`. Plain seconds count from
-/// the start of the recording. They are times of the recording's clock only if they lie in the recording as such times, but not as times since its
-/// start.
+/// the start of the recording. If the range is then outside the recording, but inside it as times of the recording's clock, the seconds are clock
+/// times.
 fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let (from, to, is_of_clock) = match *range {
         TimeRange::Absolute(from, to) => (from, to, true),

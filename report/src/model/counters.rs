@@ -31,8 +31,8 @@ pub struct Counting {
     /// Positions of instructions and cycles in `events`, if both are in one group and have the same modes.
     #[serde(skip)]
     pub(crate) ipc: Option<(usize, usize)>,
-    /// Overheads of each calibration, in order. Each list has the overhead of the time, ns, then the overhead of each event; `None` when unknown.
-    /// `overhead_ns` and `events` have the values of the last calibration.
+    /// Overheads of each calibration, in order. Each list has the overhead in ns, then the overhead in each event; `None` when unknown. `overhead_ns`
+    /// and `events` have the values of the last calibration.
     #[serde(skip)]
     pub(crate) overheads: Vec<Vec<Option<f64>>>,
 }
@@ -77,7 +77,7 @@ impl PerRun {
         PerRun { value: (gross - overhead.unwrap_or(0.0)).max(0.0), gross, error }
     }
 
-    /// Returns true if subtracting the overhead leaves 0 of a value above 0: only an upper bound is known.
+    /// Returns true if subtracting the overhead leaves 0 of a value above 0. Only an upper bound of the value is then known.
     pub fn is_below_overhead(&self) -> bool {
         self.value == 0.0 && self.gross > 0.0
     }

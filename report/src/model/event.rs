@@ -423,7 +423,7 @@ pub struct EventReport {
     pub unsampled: Option<UnsampledTime>,
     /// Source of the samples, if the recorder's sampling program wrote them.
     pub bpf_sampler: Option<Box<BpfSampler>>,
-    /// Time per run by samples of each shown program with exact counters, to compare it with the other sources.
+    /// Time per run, by samples, of each shown program with exact counters, to compare it with the other sources.
     pub sources: Vec<SourceRow>,
     /// Notes on the numbers of the event.
     pub notes: Arc<[Note]>,

@@ -5,8 +5,8 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Header of a recording. As text: lines that start with `# `. As JSON: an object with one string per name; further values and continuation
-/// lines of a name are further lines of its string.
+/// Header of a recording. As text: lines that start with `# `. As JSON: an object with one string per name. If a name has several values or
+/// continuation lines, its string has several lines.
 #[derive(Debug, Clone)]
 pub struct Header {
     lines: Vec<String>,

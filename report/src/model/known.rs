@@ -297,7 +297,7 @@ coded! {
             "the kernel counted {records} lost records for all events together, not for each event";
         /// The recording has no kernel symbols of the code that runs programs.
         NoKernelSymbols = "no_kernel_symbols": "the recording has no kernel symbols";
-        /// The kernel inlines the program's runner into its caller, so that samples cannot tell the two apart.
+        /// The kernel inlines the function that runs the program into its caller, so that samples cannot tell the two functions apart.
         EntryInlined = "entry_inlined": "the kernel inlines the function that runs the program into its caller: samples \
                                          cannot tell the two apart";
         /// The recording is incomplete, or only a part of it is selected.

@@ -142,7 +142,7 @@ coded! {
         /// Runs cover the whole machine, samples a part of it.
         RunsOfMachine { cause: String } = "runs_of_machine":
             "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})";
-        /// Unknown kernel code cannot be identified, because the recording has no map of the kernel.
+        /// Unknown kernel code cannot be identified, because the recording has no MMAP record of the kernel.
         NoKernelMap = "no_kernel_map": "{}", Reason::NoKernelMap;
         /// A perf event of another user carries a program.
         ForeignEventCarriesProgram {

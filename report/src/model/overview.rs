@@ -23,7 +23,7 @@ pub struct Overview {
     pub interval_ns: u64,
     /// Length of all intervals together, ns; 0 when unknown.
     pub elapsed_ns: u64,
-    /// Weights of all samples by interval, of which costs are shares; empty if costs are shares of time.
+    /// Weight of all samples in each interval: the total that costs are shares of. Empty if costs are shares of time.
     pub samples_by_interval: Vec<(u32, u64)>,
 }
 
@@ -83,7 +83,7 @@ pub struct PayerSlice {
     pub payer_percent: Option<f64>,
     /// Share of interrupts in the charged samples, %.
     pub in_interrupts_percent: Option<f64>,
-    /// Weight of all samples of the payer, in BPF or not, by number of the interval; empty if intervals are not requested.
+    /// Weight of all samples of the payer, in BPF or not, in each interval: (number of the interval, weight). Empty if intervals are not requested.
     pub all_by_interval: Vec<(u32, u64)>,
 }
 
@@ -98,6 +98,6 @@ pub struct Flow {
     pub count: Count,
     /// Share of the machine, or of all samples ([`Overview::is_of_machine`]), %.
     pub percent: Option<f64>,
-    /// Weights of `count` by number of the interval; empty if intervals are not requested.
+    /// Weight of `count` in each interval: (number of the interval, weight). Empty if intervals are not requested.
     pub by_interval: Vec<(u32, u64)>,
 }

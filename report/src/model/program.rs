@@ -65,8 +65,8 @@ pub struct RunsEstimate {
 }
 
 impl Runs {
-    /// Returns true if the kernel counted for less than half of the time, which means in short windows. If counting only began late or ended early,
-    /// it covers more than half.
+    /// Returns true if the kernel counted for less than half of the time: it then counted in short windows. Counting that only began late or ended
+    /// early covers more than half.
     pub(crate) fn is_from_windows(&self) -> bool {
         let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
         self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
@@ -278,8 +278,8 @@ impl Program {
         }
     }
 
-    /// Returns the exact counts if they cover the time of the run statistics. If this time is unknown, returns the exact counts if counting did not
-    /// end before the recording.
+    /// Returns the exact counts if they cover the time of the run statistics. If this time is unknown, returns the exact counts unless counting ended
+    /// before the end of the recording.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
         match self.runs.value().and_then(|runs| runs.span) {
@@ -324,7 +324,8 @@ impl Program {
 }
 
 impl Recording {
-    /// Returns the selected time before a moment, ns; both are counted from the recording's start. `None` if the moment is not selected.
+    /// Returns the length of the selected time before a moment, ns. The moment is in ns since the recording's start. `None` if the moment is not
+    /// selected.
     pub(crate) fn selected_before(&self, at_ns: i64) -> Option<i64> {
         if self.selected.is_empty() {
             return Some(at_ns.saturating_sub(length_before(&self.gaps, at_ns)));
@@ -387,8 +388,8 @@ pub struct RecorderCost {
     pub run_statistics: Option<StatisticsCost>,
 }
 
-/// Time that counting by run statistics took on all CPUs: runs while the recorder had statistics on, times the overhead per run. Samples show this
-/// time in the kernel code that runs programs.
+/// Time that counting by run statistics took on all CPUs: the number of runs while the recorder had statistics on, multiplied by the overhead per
+/// run. Samples show this time in the kernel code that runs programs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct StatisticsCost {
     /// Time, ns.

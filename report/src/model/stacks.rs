@@ -204,7 +204,7 @@ pub struct Page {
     pub code: Option<Annotation>,
     /// Call chains of one event.
     pub stacks: Stacks,
-    /// Counts of `stacks` by position and interval of [`OverTime::interval_ns`], in this order.
+    /// Counts of the stacks in each interval of [`OverTime::interval_ns`], sorted by position in `stacks`, then by interval.
     pub stacks_by_interval: Vec<TimedCount>,
 }
 
@@ -217,7 +217,7 @@ pub struct StackSamples {
     pub containers: Vec<Workload>,
     /// Samples by thread; empty if the recording has counts instead of single samples.
     pub threads: Vec<ThreadSamples>,
-    /// Counts by position in [`Stacks::stacks`] and by interval, in this order; empty if they are not requested.
+    /// Counts of the stacks in each interval, sorted by position in [`Stacks::stacks`], then by interval; empty if not requested.
     pub by_interval: Vec<TimedCount>,
 }
 

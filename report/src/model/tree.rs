@@ -127,7 +127,7 @@ pub struct TreeNode {
     pub program_percent: Option<f64>,
     /// Share of `total` in [`Tree::total`], %.
     pub total_percent: Option<f64>,
-    /// Weights of `inclusive` by number of the interval; empty if they are not requested.
+    /// Weight of `inclusive` in each interval: (number of the interval, weight). Empty if intervals are not requested.
     #[serde(skip)]
     pub by_interval: Vec<(u32, u64)>,
 }

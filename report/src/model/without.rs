@@ -52,7 +52,7 @@ pub struct EventWithout {
     pub samples: Count,
     /// Capacity of all CPUs, in the unit of the weight.
     pub machine: Known<u64>,
-    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks came.
+    /// Facts about missing ticks of the timer; set if fewer than 95 % of the ticks arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ticks: Option<LateTicks>,
     /// Payers that the removed programs cost CPU time, the largest cost first.

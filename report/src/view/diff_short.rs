@@ -32,8 +32,8 @@ pub(super) fn lines(diff: &Diff) -> [String; 3] {
     ]
 }
 
-/// Significant change of a program's time per run, or if that is not significant, of its cost, in %, with the metric. `None` if neither change is
-/// significant.
+/// Significant change of a program, in %, with its metric: the time per run, or the cost if the change of the time per run is not significant. `None`
+/// if neither change is significant.
 fn shown_change(program: &ProgramDiff) -> Option<(&ProgramDiff, &MetricDiff, f64)> {
     [DiffMetric::TimePerRun, DiffMetric::Cost].into_iter().find_map(|wanted| {
         program.metrics.iter().filter(|metric| metric.metric == wanted).find_map(|metric| {

@@ -44,7 +44,7 @@ pub struct FirstScreen {
     flows: Vec<(usize, usize, f64, TimedCosts)>,
     interval_s: f64,
     elapsed_s: f64,
-    /// All samples by interval, of which costs are shares; empty if costs are shares of time.
+    /// All samples in each interval: the total that costs are shares of. Empty if costs are shares of time.
     samples: TimedCosts,
     /// Loads and unloads of programs.
     pub flags: Vec<Flag>,
@@ -221,7 +221,7 @@ impl Interval {
         let counting = self.counting_percent.map(|it| format!("counting runs ≈{} %", fixed(it, 2)));
         let sampled = format!("{samples} of {} in {} s", clean(&event.name), fixed(sampled_s, 1));
         let said = own.into_iter().chain([sampled]).chain(counting).map(|text| Trust { text, lacks: false });
-        // A narrow screen shows only the first statements, so these follow the one on lost samples.
+        // Inserted after the statement on lost samples: a narrow screen shows only the first statements.
         screen.trust.splice(1..1, said);
         screen
     }

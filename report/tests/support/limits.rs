@@ -17,7 +17,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promise for `layout` is the one that is needed.
+        // SAFETY: the caller guarantees for `layout` what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 

@@ -16,8 +16,8 @@ const COST: Part = ("cost", "cost ./perf ./bpftool");
 const ATTACH: Part = ("attach", "attach");
 const CAUSES: Part = ("causes", "causes 4");
 /// Runs of the bench: guest, clock and parts. Each guest runs with the host's clock, and with a clock that counts instructions, so that the same work
-/// takes the same time. On one kernel bprec counts with pairs of programs, on the other with fsession programs. These guests have no PMU, so the
-/// events are software events.
+/// takes the same time. On one kernel bprec counts with pairs of fentry and fexit programs, on the other with fsession programs. These guests have no
+/// PMU, so the events are software events.
 const RUNS: [(&str, Pace, &[Part]); 4] = [
     (
         "x86-6.12",

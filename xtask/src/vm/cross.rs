@@ -12,7 +12,7 @@ use super::packages::{Suite, made, unpack};
 use super::{Unavailable, cache};
 use crate::command;
 
-/// Release of the guests' programs; its backports have a newer compiler.
+/// Release of the guests' user space; its backports have a newer compiler.
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
 /// Packages of the tools. The libraries libelf and zlib are for build scripts, which run on this machine.
@@ -36,8 +36,8 @@ const TOOLS: [&str; 17] = [
     "coreutils",
 ];
 
-/// Libraries that the programs for Arm are linked with. Rust's own library is built from its sources: the compiler accepts only a library of the same
-/// version, and Debian's archive gets new versions for Arm days later than for x86-64.
+/// Libraries that the executables for Arm are linked with. Rust's own library is built from its sources: the compiler accepts only a library of the
+/// same version, and Debian's archive gets new versions for Arm days later than for x86-64.
 const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
 
 /// Files that no build reads.
@@ -81,7 +81,7 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     }
     let root = toolchain()?;
     fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
-    // The root has no network, so all dependencies are fetched before, also those of Rust's own library.
+    // The root has no network, so all dependencies are fetched first, also those of Rust's own library.
     let library = root.join("usr/lib/rustlib/src/rust/library/Cargo.toml");
     command::run(&mut command::cargo(&["fetch", "--locked", "--quiet"]))?;
     let mut fetch = command::cargo(&["fetch", "--locked", "--quiet", "--manifest-path"]);

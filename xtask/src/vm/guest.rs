@@ -205,7 +205,7 @@ fn command_line(guest: &Guest) -> String {
     format!("console={} panic=-1 quiet {patience} {timer} {}", terminal(guest.machine), guest.parameters)
 }
 
-/// Writes the initial file system. The kernel unpacks its archives in order: programs, modules, files of this run.
+/// Writes the initial file system. The kernel unpacks its archives in order: user space, modules, files of this run.
 fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<()> {
     let mut out = File::create(file)?;
     for part in [&images.user, &images.modules] {

@@ -1,5 +1,5 @@
-//! Images that a guest boots: Debian's kernel with the modules for its disk, and Debian's programs as a root file
-//! system. Both are made once.
+//! Images that a guest boots: Debian's kernel with the modules for its disk, and a root file system with Debian's user-space programs. Both are made
+//! once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 10] = [
     "libzstd1",
 ];
 
-/// Packages on which only maintenance scripts of other packages depend; no program in a guest runs them.
+/// Packages on which only maintenance scripts of other packages depend; no process in a guest uses them.
 const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];
 
 /// Files that no test reads: three quarters of the unpacked size.
@@ -46,7 +46,7 @@ const EXCLUDED: [&str; 8] = [
     "./usr/share/bash-completion/*",
 ];
 
-/// Modules for the disk of results, and modules that `tc` needs to attach programs.
+/// Modules for the disk of results, and modules that `tc` needs to attach BPF programs.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf", "act_bpf"];
 
 /// Boot files of a guest, and the emulator.
@@ -66,7 +66,7 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// Returns the command that starts the emulator with its own loader and libraries, independent of this machine's packages.
+    /// Returns the command that starts the emulator with its own dynamic linker and libraries, independent of this machine's packages.
     pub(crate) fn command(&self) -> Vec<OsString> {
         let (loader, triplet) = match cfg!(target_arch = "aarch64") {
             true => ("usr/lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use crate::tally::Tally;
 use crate::target_directory;
 
-/// A stock kernel, the Debian release of its programs, and the tests that run in it.
+/// A stock kernel, the Debian release of its user space, and the tests that run in it.
 pub(crate) struct Guest {
     /// Name on the command line.
     pub(crate) name: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Guest {
     pub(crate) tests: &'static [&'static str],
     /// Test programs that are left out.
     pub(crate) but: &'static [&'static str],
-    /// Loads that are recorded; the recordings are compared with perf.
+    /// Loads of `bprec-load` that are recorded; the recordings are compared with perf.
     pub(crate) recordings: &'static [&'static str],
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// Machine on which this program runs.
+    /// Machine on which `xtask` runs.
     pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
 
     /// Debian's name of the architecture.
@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-/// Loads that are recorded: all loads together, and one load with its own trampoline.
+/// Loads of `bprec-load` that are recorded: all loads together, and one load with its own trampoline.
 const RECORDINGS: &[&str] = &["all", "trampoline"];
 
 /// Settings of most guests.
@@ -137,8 +137,8 @@ const LEFT_OUT: &[&str] = &[
     "record-shared",
 ];
 
-/// Guests in the order in which they start: the longest first. The first guest runs the tests of the kernel's answers that need
-/// trampolines or run nowhere else; the others run the tests that may differ on their kernel or machine.
+/// Guests in the order in which they start: the longest first. The first guest runs the tests of the kernel's behaviour that need trampolines, and
+/// those that no other guest runs. The other guests run the tests that may differ on their kernel or machine.
 pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-6.12", tests: &[""], but: LEFT_OUT, recordings: RECORDINGS, ..X86 },
     Guest {
@@ -199,7 +199,7 @@ pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
 ];
 
-/// Oldest supported kernel: tracing of programs is unavailable there, which bprec reports, and everything else works.
+/// Oldest supported kernel: tracing of BPF programs is unavailable there, which bprec reports, and everything else works.
 const OLDEST: Guest = Guest {
     tests: &[
         "bpf-bprec_bpf",
@@ -239,7 +239,7 @@ impl Guest {
 pub(crate) use bench::exact as bench_exact;
 pub(crate) use payload::Builds;
 
-/// Error that something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
+/// Error for something that is missing outside the project, such as a package that cannot be fetched: a reason to skip, not to fail.
 #[derive(Debug)]
 pub(crate) struct Unavailable(pub(crate) String);
 

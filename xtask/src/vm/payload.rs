@@ -80,7 +80,7 @@ impl Builds {
         all.into_iter().filter(|(name, _)| guest.tests(name)).collect()
     }
 
-    /// Writes the payload with the programs `built` from the sources at `sources_at`.
+    /// Writes the payload with the executables `built` from the sources at `sources_at`.
     fn lay_out(&self, directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
         fresh(directory)?;
         for name in ["bin", "tests"] {
@@ -121,7 +121,7 @@ impl Builds {
     }
 }
 
-/// Returns the names of the files that contain the tests of a program.
+/// Returns the names of the files that contain the tests of a test program.
 fn files_of(program: &Path) -> Result<BTreeSet<String>> {
     let list = command::output(Command::new(program).args(["--list", "--format=terse"]))?;
     Ok(list.lines().filter_map(|test| Some(test.split_once("::")?.0.to_owned())).collect())

@@ -120,7 +120,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Checks that the program with its own trampoline is charged for the trampoline.
+    /// Checks that the BPF program with its own trampoline is charged for the trampoline.
     fn charges_entry(&self) -> Result<()> {
         let event = self.event()?;
         let rows = event["rows"].as_array().context("no rows")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask vm static`: builds the static program for Arm on x86-64, and tries it in the guest.
+//! `cargo xtask vm static`: builds the static executable for Arm on x86-64, and tries it in the guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const BUILD: [&str; 6] = [
     r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static", "-L", "native=/target/libelf/usr/lib/aarch64-linux-gnu", "-L", "native=/usr/lib/aarch64-linux-gnu"]"#,
 ];
 
-/// Script that fails if the program needs a loader, if it records nothing, or if the report lacks the table.
+/// Script that fails if the executable needs the dynamic linker, if it records nothing, or if the report lacks the table.
 const TRY: &str = r#"set -e
 ! grep -q ld-linux-aarch64 bprec
 ./bprec record -a -o /tmp/trial.data -- sleep 2
@@ -32,7 +32,7 @@ grep -q '^ *ID  *PROGRAM' /out/table.txt
 ./bprec doctor >/out/doctor.txt
 "#;
 
-/// Builds the program beside the results of `setup/package static`, and tries it.
+/// Builds the executable beside the results of `setup/package static`, and tries it.
 pub(crate) fn make() -> Result<()> {
     let target = crate::target_directory();
     let built = target.join("vm").join("cross-static");

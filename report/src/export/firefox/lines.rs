@@ -1,5 +1,5 @@
-//! Source lines of frames. The crate that makes the document has no lines: it tells frames apart by name only. So the name of a frame carries its line
-//! into the document, and this module moves the line to the columns of the format.
+//! Source lines of frames. The crate that makes the document does not support source lines: it tells frames apart by name only. So the name of a
+//! frame carries its line into the document, and this module moves the line to the columns of the format.
 
 use crate::model::FrameSource;
 use crate::model::text::printable;
@@ -13,7 +13,7 @@ use std::io::Write;
 /// Mark between the parts of a name; printable names do not contain it.
 const MARK: char = '\0';
 
-/// Members of a JSON object, unread.
+/// Members of a JSON object, not parsed yet.
 type Members<'t> = BTreeMap<&'t str, &'t RawValue>;
 
 /// Returns the name of a frame in the document: the name for viewers, and the line.

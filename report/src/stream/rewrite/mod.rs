@@ -32,7 +32,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct RewriteOptions {
     /// True to drop inconsistent records, so that every perf opens the result.
     pub repair: bool,
-    /// CPUs with samples that stay; `None` for all. Records other than samples stay, and so do the recorder's states.
+    /// Selected CPUs: samples on other CPUs are left out. `None` selects all. Records other than samples stay, and so do the recorder's states.
     pub cpus: Option<CpuList>,
     /// Selected time.
     pub time: TimeRange,
@@ -49,7 +49,7 @@ pub struct RewriteOptions {
 pub struct RewriteSummary {
     /// Written records.
     pub records: u64,
-    /// Written samples, as reports count them: without states of the recorder and output of other programs.
+    /// Written samples, as reports count them: without the recorder's states and without data that BPF programs of other tools wrote.
     pub samples: u64,
     /// Samples outside the selection.
     pub filtered: u64,
@@ -307,7 +307,7 @@ fn redact<'r>(
     let (event, new_event) = pair.ok_or("bprec cannot redact records of unknown events")?;
     redactor.record(record, event, kind.unwrap_or(EventKind::Other), &new_event.layout, out)?;
     Record::parse_alone(out, record.offset, new_events.endian())
-        .map_err(|_| "bprec cannot redact records that redaction would make invalid")
+        .map_err(|_| "redaction would make these records invalid")
 }
 
 impl<W: Write + Seek> Copy<'_, W> {

@@ -60,7 +60,7 @@ impl Repair {
         features
     }
 
-    /// Notes time and CPU of a sample that stays.
+    /// Stores the time and the CPU of a sample that stays.
     fn look_at_sample(&mut self, events: &Events, record: &Record<'_>) {
         let event = events.index_of(record).and_then(|index| events.all().get(index));
         let Some(Ok(sample)) = event.map(|event| event.layout.sample(record.body(), record.offset)) else { return };

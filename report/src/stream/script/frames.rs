@@ -102,7 +102,7 @@ impl FrameTexts {
             self.places.clear();
         }
         self.texts.truncate(self.texts.len() - PADDING_BYTES);
-        // Start and length fit into 32 bits: `TEXT_BYTES_MAX` limits the start, and the length of a text is that of names in records of limited size.
+        // Start and length fit into 32 bits: `TEXT_BYTES_MAX` limits the start, and a text consists of names from records of limited size.
         let place = (self.texts.len() as u32, text.len() as u32);
         self.texts.extend_from_slice(text);
         self.texts.extend_from_slice(&[0; PADDING_BYTES]);

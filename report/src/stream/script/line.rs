@@ -53,7 +53,7 @@ pub(crate) struct Stamp<'a> {
     pub(crate) has_chain: bool,
 }
 
-/// A sample of one event. A READ group gives one line per member.
+/// A sample of one event. A sample with the counters of a group becomes a line for each counter that has grown.
 pub(crate) struct PrintedLine<'a> {
     pub(crate) attr: &'a EventAttr,
     pub(crate) plan: &'a LinePlan,
@@ -250,8 +250,8 @@ impl Style {
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
-                // An invalid user stack may have a word in the range of the markers that is no known marker. As in perf, no frame of such a chain is
-                // printed.
+                // An invalid user stack may have a word in the range of the context markers that is not a known marker. As in perf, no frame of such
+                // a chain is printed.
                 if at < self.max_stack && !is_context(ip) {
                     out.truncate(start);
                     return;

@@ -90,7 +90,7 @@ impl ScriptOptions {
 /// Counts of printed records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptSummary {
-    /// Printed samples; each member of a group read together counts.
+    /// Printed lines of samples. A sample with the counters of a group has a line for each counter that has grown.
     pub samples: u64,
     /// Other printed records.
     pub others: u64,
@@ -263,7 +263,7 @@ impl Script<'_, '_, '_> {
         match &mut self.events {
             None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
-                // A change of events that batches in progress share copies all events. Once many names have changed, each further change first waits
+                // Batches in progress share the events, so a change copies all events. Once many names have changed, each further change first waits
                 // for these batches, so that nothing is copied.
                 if self.renames == RENAMES_MAX
                     && let Printers::Team(team) = &mut self.printers

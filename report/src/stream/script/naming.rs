@@ -18,7 +18,7 @@ const EVENT_WIDTH_MAX: usize = 128;
 /// Names of events and code from the sections of a recording.
 #[derive(Default)]
 pub(super) struct Naming {
-    /// Print plans by event.
+    /// Plans for printing, one per event.
     pub(super) plans: Vec<LinePlan>,
     /// Register names of the recorded machine, if known.
     pub(super) registers: &'static [&'static str],

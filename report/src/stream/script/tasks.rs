@@ -141,8 +141,8 @@ impl StreamTasks {
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
-        // The kernel's mapping covers only its main text. Initial code and per-CPU entry code are after its end, so addresses there belong to it as
-        // well.
+        // The kernel's mapping covers only the kernel's main text. Initial code and per-CPU entry code are after its end, so addresses after the end
+        // count as the kernel's as well.
         let covers = |map: &TaskMapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);

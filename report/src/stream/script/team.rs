@@ -122,7 +122,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
         'a: 'scope,
     {
         let members = (0..threads).map_while(|_| {
-            // One job more than the limit on batches fits, so that sending a job never blocks.
+            // The channel has space for one job more than the limit on batches, so that sending a job never blocks.
             let (jobs, todo) = sync_channel(BATCHES + 1);
             let (finished, done) = sync_channel(PIECES);
             let (spare, empty) = channel();

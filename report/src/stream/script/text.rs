@@ -11,8 +11,8 @@ const ESCAPED_NAME_BYTES: usize = 1 << 9;
 /// Block size of [`Text::push_padded`], bytes.
 pub(crate) const PADDING_BYTES: usize = 64;
 
-/// A text under construction. Values from all sources are escaped; only [`Text::push`] and [`Text::push_str`], which take literals of
-/// this program, can end a line.
+/// A text under construction. Values from all sources are escaped; only [`Text::push`] and [`Text::push_str`], which take literals from bprec's
+/// source code, can end a line.
 ///
 /// Names are bytes and [`Plain`] produces UTF-8, so that no text is validated twice.
 #[derive(Debug, Default)]

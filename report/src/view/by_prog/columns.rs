@@ -25,7 +25,7 @@ pub(in crate::view) enum Rates {
 /// Name of the column of time in programs, measured by run statistics.
 pub(super) const STATISTICS: &str = "STATS%";
 
-/// Name of the column that adds the programs that a program tail-calls or triggers to its own cost.
+/// Name of the column with the cost of a program and of the programs that it tail-calls or triggers.
 pub(super) const INCLUSIVE: &str = "TOTAL%";
 
 /// Name of the column of samples in kernel code that runs programs.
@@ -351,7 +351,7 @@ pub(super) fn cost_percent(
     unsampled: Option<&UnsampledTime>,
 ) -> Option<f64> {
     let sampled = line.map_or(Some(0.0), |line| event?.percent(line.count));
-    // The time that samples cannot see comes from run statistics, and its share is only known of the machine. If the machine's capacity is unknown,
+    // The time that samples cannot see comes from run statistics, so only its share of the machine is known. If the machine's capacity is unknown,
     // the sum is unknown.
     let unsampled = unsampled.map_or(Some(0.0), |unsampled| event?.machine.value().and(unsampled.machine_percent));
     sampled.zip(unsampled).map(|(sampled, unsampled)| sampled + unsampled)

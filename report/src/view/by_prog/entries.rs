@@ -109,7 +109,8 @@ impl<'r> LedgerEntry<'r> {
         self.program.filter(|_| self.row.is_some())
     }
 
-    /// Returns true for rows of programs and groups. If one of them lacks a value, the value is unknown. In all other lines, the cell is empty.
+    /// Returns true for rows of programs and groups. If such a row lacks a value, its cell shows that the value is unknown. In all other lines, the
+    /// cell is empty.
     pub(super) fn is_row(&self) -> bool {
         self.row.is_some() || self.group.is_some()
     }

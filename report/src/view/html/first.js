@@ -23,7 +23,7 @@ const fit = (name) => {
 
 // A selected part of the time has whole intervals: all panels then add up the same samples.
 const intervals = Math.max(1, Math.ceil(first.elapsed_s / first.interval_s));
-// Base of shares in a part of the time: all its samples if shares are of samples, otherwise its length.
+// Total that is 100 % in a part of the time: its samples if shares are of all samples, otherwise its length.
 const wholeOf = ([from, to]) => {
   if (first.samples.length > 0) return costOf(first.samples, [from, to]);
   let length = 0;

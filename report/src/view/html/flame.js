@@ -14,7 +14,8 @@ function tree(nodes) {
   return { ...nodes, total: weight, count: samples, children };
 }
 
-// Returns the selected part of the time in intervals of the stacks. These may be longer than the page's, to limit the counts in a page.
+// Returns the selected part of the time, in intervals of the stacks. To limit the counts in a page, these intervals may be longer than the page's
+// intervals.
 const stackTime = () => intervalsOf(chosen.time).map((at, is) => [Math.floor, Math.ceil][is](at / data.times.step));
 
 // Returns the stacks in the selected part of the time.

@@ -101,7 +101,8 @@ fn values(snapshot: &StatSnapshot, row: &StatRow) -> Vec<StatValue> {
 
 fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<StatValue> {
     let source = best.source.name();
-    // Share of the time that was counted: below 100 % if counting ended early, because the time then runs until now.
+    // Share of the time in which runs were counted: below 100 % if counting ended early, because the whole time then includes the time from that end
+    // until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
     let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));

@@ -22,7 +22,7 @@ use super::{Answer, Read, Request};
 /// Effect of a key on the screen as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The screen stays.
+    /// The screen stays open.
     Nothing,
     /// The screen ends.
     Quit,
@@ -52,7 +52,8 @@ struct LiveState {
 
 /// Lengths of intervals that the keys + and - select, ms.
 const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/// Time without an answer after which the last line of the screen shows the time since the request.
+/// Time from a request to the moment when the last line of the screen shows the time since the request. A page without a model shows this time at
+/// once.
 const QUIET: Duration = Duration::from_millis(300);
 /// File name that the prompt proposes for a recording.
 const FILE: &str = "bprec-top.data";
@@ -173,7 +174,7 @@ impl Browser {
     }
 
     /// Sets a model. A model with events is for all pages of programs, any other model for the page on the screen. The selected program stays
-    /// selected in its new row. But if the first row was selected, the new first row is.
+    /// selected in its new row. Exception: if the first row was selected, the new first row becomes selected.
     fn set_model(&mut self, model: Model) {
         let events = model.events();
         if events.is_empty() {
