@@ -1,7 +1,7 @@
 //! Cost of a lake of many recordings, and correctness of its sums, on a generated fleet:
 //! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=500] [days=21] [programs=100] [history=0]`.
 //!
-//! With `history`, it measures imports of one day into an empty lake and into a lake with so many earlier days, instead.
+//! With `history=N`, it measures other costs: imports of one day into an empty lake, and into a lake with N earlier days.
 #![allow(clippy::print_stdout, reason = "the output of the benchmark")]
 
 use std::error::Error;

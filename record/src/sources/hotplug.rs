@@ -76,8 +76,8 @@ impl Hotplug {
     /// again. After a suspend, all CPUs count as changed: the kernel sends no notification of CPUs that it takes offline for
     /// the suspend.
     fn look(&mut self, was_suspended: bool, context: &mut Context<'_>) -> Result<()> {
-        // Read before the list of online CPUs: a CPU in `gone` that is also in that list went offline and has come
-        // back.
+        // `gone` is read before the list of online CPUs: a CPU in `gone` that is also in that list went offline and has
+        // come back.
         let mut gone: BTreeSet<u32> = self.gone.as_ref().map(OfflineCpus::take).unwrap_or_default();
         if was_suspended {
             gone.extend(&self.online);
