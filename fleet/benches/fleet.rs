@@ -86,7 +86,7 @@ fn main() -> Result<()> {
 /// Hosts of the earlier days.
 const HISTORY_HOSTS: u32 = 20;
 
-/// Measures imports of the recordings of a day, and of a summary of each, without and with earlier days in the lake.
+/// Measures imports of one day's recordings, and of one summary per recording, each without and with earlier days in the lake.
 fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
     let place = tempfile::tempdir()?;
     let (recordings, _) = write(fleet, (0..fleet.hosts).map(|host| (host, history)), place.path())?;

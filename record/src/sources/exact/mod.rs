@@ -426,7 +426,7 @@ impl ActiveCounters {
         format!("the counts of these programs include the programs that they tail-call: {}", callers.join(", "))
     }
 
-    /// Returns the requested functions of a program. Each becomes a target, attached or refused.
+    /// Returns the requested functions of a program. Each function becomes a target, attached or refused.
     fn candidates(&self, known: Known<'_>) -> Vec<Candidate> {
         let refusal = self.refusals.reason(known.snapshot);
         self.wanted.choose(known, refusal.as_deref())
