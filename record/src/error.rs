@@ -45,7 +45,7 @@ pub enum Error {
     Cgroup {
         /// Path as the user wrote it.
         path: PathBuf,
-        /// Places that were searched, and the right form.
+        /// Places that were searched, and the right form of the path.
         problem: String,
     },
     /// The command could not be run.

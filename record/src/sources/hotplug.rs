@@ -29,7 +29,7 @@ pub(crate) struct Hotplug {
     sampled: Vec<u32>,
     /// True if CPUs that were offline at the start are sampled, too: each from the first file that begins while the CPU is online.
     samples_new: bool,
-    /// Kernel notifications of CPUs that go offline, also between two checks; `None` if the kernel provides none.
+    /// Kernel notifications of CPUs that go offline, even if only between two checks; `None` if the kernel provides none.
     gone: Option<OfflineCpus>,
     /// CPUs that were online at the last check.
     online: Vec<u32>,

@@ -234,7 +234,7 @@ impl Programs {
             }
             programs.push(entry.runs(runs));
         }
-        // Reading can take long on a busy machine, so the middle is the time of the reading.
+        // Reading can take long on a busy machine, so its midpoint counts as its time.
         let time_ns = began_ns.midpoint(sys::monotonic_ns());
         // A state without programs still has its time, and the time for which statistics had been on.
         let states = match programs.is_empty() {
