@@ -66,7 +66,7 @@ fn every_page_fault_is_in_the_file_once() {
     alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // Each short process touches about a hundred new pages; all together run for longer than many intervals.
+    // Each short process touches about a hundred new pages; together, the processes run for many intervals.
     let faults = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); /bin/true; done";
     for (entries, is_full) in [("65536", false), ("3", true)] {
         let aggregate =
@@ -188,7 +188,8 @@ fn shares_are_those_of_plain_sampling() {
 }
 
 /// Programs of two kinds are loaded, run and unloaded in turn, the first kind four times as long as the second, at a few addresses that the kernel
-/// reuses. Their samples are as their times, for every interval; if addresses mixed programs, the kinds would have equally many.
+/// reuses. Their samples are in the ratio of their times, for every interval. If reused addresses mixed up the programs, both kinds would have
+/// equally many samples.
 #[test]
 fn addresses_that_are_used_again_do_not_mix_programs() {
     const NAME: &str = "loop_200";

@@ -78,7 +78,7 @@ fn weight(value: &Value) -> f64 {
     value["weight"].as_f64().unwrap_or_else(|| panic!("no weight: {value:#}"))
 }
 
-/// CPU time that the victims would save without the agent as the report predicts it, and as measured, in ns; sums over all pairs of runs.
+/// CPU time that the victims save without the agent, in ns: predicted by the report, and measured. Sums over all pairs of runs.
 #[derive(Default)]
 struct Predicted {
     predicted_ns: f64,

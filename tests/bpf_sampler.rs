@@ -495,7 +495,7 @@ fn what_the_rings_lose_is_counted() {
     assert_eq!(sampler["samples"]["samples"].as_u64(), Some(counts.written));
 }
 
-/// Children of a command inherit the program, and perf reads its output without complaint.
+/// Children of a command inherit the program, and perf reads the program's output without complaint.
 #[test]
 fn children_inherit_it_and_perf_reads_it() {
     const NAME: &str = "children_inherit_it_and_perf_reads_it";

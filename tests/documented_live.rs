@@ -159,7 +159,7 @@ fn masks_hide_numbers_alone() {
     assert!(!fits("a", "a b"));
 }
 
-/// Commands with names that no program here has: exit code 1.
+/// Commands that name programs which are not loaded here, and therefore end with exit code 1.
 const NOTHING_MATCHES: [&str; 3] = [
     "bprec stat -b 'tcp_*' -I 1000",
     "bprec stat -b xdp_main:* -e '{cycles,instructions}' -- sleep 5",

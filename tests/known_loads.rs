@@ -41,7 +41,7 @@ fn calls_for(time: Duration) {
 /// Checks that `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
 fn in_proportion(name: &str, heavy: u64, light: u64, factor: f64) -> Result<(), String> {
     let (heavy, light) = (heavy as f64, light as f64);
-    // On a busy machine, the load gets less time; so few samples prove nothing.
+    // On a busy machine, the load gets less CPU time. With too few samples, the test proves nothing.
     if light <= 50.0 {
         return Err(format!("{name}: only {light} samples"));
     }
@@ -214,7 +214,7 @@ fn equal_names_and_tail_calls_are_told_apart() {
         assert_eq!(chain["samples"], worked + tree("tail_call_entry")["samples"].as_u64().unwrap());
         for (name, work) in works {
             let (share, expected) = (in_chain(name) as f64 / worked as f64, work / 7.0);
-            // Three points are more than three standard deviations of 3,000 samples.
+            // Three percentage points are more than three standard deviations of 3,000 samples.
             if (share - expected).abs() > 0.03 {
                 return Err(format!("{name} has {share} of {worked} samples, expected {expected} within three points"));
             }

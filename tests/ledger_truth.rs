@@ -74,7 +74,7 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
         let ran = of_one + of_three;
         let share = of_one as f64 / ran as f64;
         println!("{of_one} : {of_three}, {:.2} % of what ran in both; the dispatcher {}", share * 100.0, samples(tree));
-        // Fails with too few samples: with 400, the allowed three points are only 1.4 standard deviations.
+        // Fails with too few samples: with 400, the allowed three percentage points are only 1.4 standard deviations.
         if ran < 400 {
             return Err(format!("only {ran} samples"));
         }

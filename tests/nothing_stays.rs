@@ -49,7 +49,7 @@ fn nothing_stays_in_the_kernel() {
 
     let this_process = std::process::id().to_string();
     let object = concat!("--bpf-object=", env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/ip_histogram.bpf.o");
-    // Commands, each with the minimum number of links that it has while it runs: one for the iterator, and one per event with a program.
+    // Commands, each with the minimum number of links that it has while it runs: one for bprec's BPF iterator, and one per event with a program.
     let ways: [(&[&str], usize); 6] = [
         (&["record", "-a"], 1),
         (&["record", "-a", "-e", "cpu-clock", "--aggregate"], 2),

@@ -41,7 +41,7 @@ fn by_moments(terminal: &Terminal, is_enough: impl Fn(&[String]) -> bool) -> Vec
     }
 }
 
-/// Pass and share (%) of the progress line.
+/// Number of the pass, and percentage, in the progress line.
 fn progress(screen: &[String]) -> Option<(u32, u32)> {
     let line = screen.iter().find(|line| line.starts_with("bprec: reading "))?;
     let (_, said) = line.split_once("large.data, pass ").unwrap_or_else(|| panic!("{line}"));

@@ -237,8 +237,8 @@ impl Inputs {
         Inputs { recording: recording.to_str().unwrap().to_owned(), scratch }
     }
 
-    /// Returns the calls that a command can make after this number of filters. `-` is a stream that does not end, `IN` a recording, `OUT` a file that
-    /// does not exist.
+    /// Returns the calls that a command can make once it has installed this number of filters. `-` is a stream that does not end, `IN` a recording,
+    /// `OUT` a file that does not exist.
     fn calls(&self, arguments: &str, filters: usize) -> BTreeSet<Call> {
         let output = self.scratch.path("out.data");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));

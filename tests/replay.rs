@@ -323,8 +323,7 @@ fn runs_are_what_the_programs_counted() {
     assert!(whole > 10 && part > 10, "{whole} {part}");
 }
 
-/// On the machine of these recordings, an instruction takes one cycle and one nanosecond. The recorder's clock gives the time of the machine, and the
-/// kernel's statistics give the time of the program.
+/// No timer samples these programs, so their cost comes from the kernel's run statistics, and the time of the machine from the recorder's clock.
 #[test]
 fn programs_that_samples_cannot_see_cost_what_run_statistics_say() {
     for (recording, name) in
@@ -373,6 +372,7 @@ fn shares_of_the_machine_are_of_the_ticks_that_came() {
     assert!((total - by_statistics).abs() < 10.0, "{total} {by_statistics}");
 }
 
+/// On the emulated machine of this recording, an instruction takes one cycle and one nanosecond.
 #[test]
 fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
     let recording = "linux-6.12-arm64/exact";

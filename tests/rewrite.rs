@@ -100,8 +100,8 @@ fn a_part_is_reported_as_the_part_of_the_whole() {
     assert_eq!(found, expected);
 }
 
-/// Options that select no sample end with 1 in each command, and `rewrite` and `export` write no file. Both readings of `--time` are beyond the end
-/// of the recording.
+/// Options that select no sample end with 1 in each command, and `rewrite` and `export` write no file. Both times, from the start and by the clock
+/// (`@`), are outside of the recording.
 #[test]
 fn a_selection_without_samples_ends_with_one() {
     let scratch = Scratch::new();

@@ -390,7 +390,7 @@ fn processes_and_threads_have_their_own_counts() {
     for (row, child) in totals.iter().zip(&children) {
         assert!(children.iter().any(|child| row["id"] == child.id()));
         assert_eq!((&row["kind"], &row["name"]), (&Value::from("tgid"), &Value::from("sh")));
-        // At least 10 ms each: both processes are always busy, but other processes may take most of the CPU time.
+        // Each process has at least 10 ms: both are always busy, but other processes may take most of the CPU time.
         assert!(number(&row["shared"]["readings"][0]["value"]) > 10_000_000, "{row:#} {}", child.id());
     }
 }

@@ -84,7 +84,7 @@ fn no_sample_is_lost_or_doubled_between_two_files() {
     let count = files(&path).len();
     assert!(count >= 5, "{count} files");
     assert!(!path.exists() && !scratch.path("perf.data.journal").exists(), "the last file is closed, too");
-    // Other faults of the process (its program, its stack) differ by a few pages from run to run.
+    // Other faults of the process (its executable, its stack) differ by a few pages from run to run.
     let own = with.checked_sub(PAGES).expect("a sample for each page");
     assert!(own.abs_diff(without) <= 64, "{own} other page faults, {without} without the load");
 }

@@ -109,7 +109,7 @@ fn unix_s() -> f64 {
 
 /// A `bprec top` that writes counters for Prometheus, five times a second.
 struct MetricsFile {
-    // Dropped first: it writes to the directory.
+    // `top` is dropped before the directory, because it writes to the directory.
     top: RefCell<Top>,
     directory: tempfile::TempDir,
 }

@@ -40,7 +40,7 @@ int main(int count, char **arguments) {
 }
 ";
 
-/// Returns true, with a skip message, if the machine lacks one of these tools or the user is not root.
+/// Returns true and prints a skip message if the machine lacks one of these tools or the user is not root.
 fn lacks(test: &str, tools: &[&str]) -> bool {
     let is_there =
         |tool: &&&str| Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();

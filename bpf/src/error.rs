@@ -112,17 +112,17 @@ impl Error {
         Error::File { path: path.into(), source }
     }
 
-    /// Maps the errno of `call` on `object` to an error without a remedy.
+    /// Turns the errno of `call` on `object` into an error without a remedy.
     pub(crate) fn refused(call: &'static str, object: Object) -> impl FnOnce(i32) -> Error {
         move |errno| Error::Syscall { call, object, errno, remedy: None }
     }
 
-    /// Maps libbpf's error and log to an error about our program `program`.
+    /// Turns libbpf's error and log into an error about our program `program`.
     pub(crate) fn not_loaded(program: &'static str) -> impl FnOnce((libbpf_rs::Error, String)) -> Error {
         move |(source, log)| Error::Load { program, source, log }
     }
 
-    /// Maps libbpf's error to an error about our program `program`, for a call without a log.
+    /// Turns libbpf's error into an error about our program `program`, for a call without a log.
     pub(crate) fn libbpf(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
         move |source| Error::Load { program, source, log: String::new() }
     }

@@ -244,7 +244,7 @@ fn probes_name_what_they_are_placed_on() {
     };
     let expected = "link kprobe_multi bpf_fentry_test1, bpf_fentry_test2";
     is_found(test, "inventory_kprobe_multi", None, multi, expected);
-    // The kernel refuses a probe on what is no instruction. In each 64-bit ELF file, the bytes at this offset are one: `add al, [rcx]`.
+    // The kernel refuses a probe where there is no instruction. The bytes at this offset of a 64-bit ELF file are one: `add al, [rcx]`.
     let uprobe = |object: &Object| program(object, "inventory_uprobe").attach_uprobe(true, -1, path, 0x4);
     is_found(test, "inventory_uprobe", None, uprobe, &format!("link uretprobe {path}+0x4"));
     let netfilter = |object: &Object| {

@@ -54,7 +54,7 @@ fn an_extension_is_kept_off_the_function_that_is_traced() {
     let refused = extension(&dispatcher, "pass_to_another").map(drop).unwrap_err();
     assert!(refused.contains("busy"), "{refused}");
     drop(pair);
-    // Without the pair, extensions can replace the function of both programs.
+    // Without the probe, an extension can replace the placeholder function of each of the two programs.
     drop(extension(&dispatcher, "xdp_dispatcher").unwrap());
     let extension = extension(&dispatcher, "pass_to_another").unwrap();
     dispatcher.run("pass_to_another", 3).unwrap();

@@ -1,7 +1,7 @@
 //! Cost of a lake of many recordings, and correctness of its sums, on a generated fleet:
 //! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=500] [days=21] [programs=100] [history=0]`.
 //!
-//! With `history`, it measures imports of one day into an empty lake and into a lake with so many earlier days, instead.
+//! With `history=N`, it measures other costs: imports of one day into an empty lake, and into a lake with N earlier days.
 #![allow(clippy::print_stdout, reason = "the output of the benchmark")]
 
 use std::error::Error;
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
 /// Hosts of the earlier days.
 const HISTORY_HOSTS: u32 = 20;
 
-/// Measures imports of the recordings of a day, and of a summary of each, without and with earlier days in the lake.
+/// Measures imports of one day's recordings, and of one summary per recording, each without and with earlier days in the lake.
 fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
     let place = tempfile::tempdir()?;
     let (recordings, _) = write(fleet, (0..fleet.hosts).map(|host| (host, history)), place.path())?;

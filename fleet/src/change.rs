@@ -53,8 +53,8 @@ impl Change {
             return None;
         }
         let mean = sum / count;
-        // The value of a base day is its difference to the mean of the other base days of its weekday. The factor turns it into the difference to the
-        // mean of all base days of the weekday, the day itself included.
+        // The value of a base day is its difference to the mean of the other base days of its weekday. The factor turns this value into the
+        // difference to the mean of all base days of the weekday, the day itself included.
         let base_squares: f64 = values(false).map(|(_, value, base)| (value * (base - 1.0) / base).powi(2)).sum();
         let new_squares: f64 = values(true).map(|(_, value, base)| (value - mean).powi(2) / (1.0 + 1.0 / base)).sum();
         let base_degrees: f64 = values(false).map(|(_, _, base)| (base - 1.0) / base).sum();
@@ -123,8 +123,8 @@ mod tests {
         assert!((change.error - 0.021_602_5 / 7_f64.sqrt()).abs() < 1e-7, "{change:?}");
     }
 
-    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees. The variance of one day after is that of a
-    /// day and of the mean of two base days: 0.0002 · (1 + 1/2).
+    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees. The change of a single new day has the
+    /// variance of a day plus that of the mean of two base days: 0.0002 · (1 + 1/2).
     #[test]
     fn one_day_has_the_error_of_base_days() {
         let base = (0..14).map(|number| day(number, false, if number < 7 { 0.02 } else { -0.02 }));

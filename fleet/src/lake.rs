@@ -38,7 +38,7 @@ const VERSION_KEY: &str = "bprec.schema_version";
 const COMMIT_KEY: &str = "bprec.commit";
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Range of days that reads no commits.
+/// Empty range of days: no commit is read.
 pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
 /// Permissions of the directory `v1` of a new lake. Directories below get the permissions that `v1` has; files get the same without execution.
 const OWNER_ONLY: u32 = 0o700;
@@ -112,7 +112,7 @@ pub(crate) struct Lake {
     generation: u64,
     /// Directory of each day, below `days`.
     states: BTreeMap<Date, String>,
-    /// Days whose commits were read.
+    /// Days for which the commits were read.
     read: BTreeSet<Date>,
     /// Batches, sorted by id within a day.
     pub(crate) batches: Vec<Batch>,

@@ -28,7 +28,7 @@ pub(crate) struct GivenFacts {
     /// Day (UTC) of recordings without a date.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) date: Option<Date>,
-    /// Import recordings without an end, too. The complete recording is refused later.
+    /// Import recordings without an end, too. A later import of the complete recording is then refused.
     #[arg(long)]
     pub(crate) unfinished: bool,
 }

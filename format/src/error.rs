@@ -52,7 +52,7 @@ impl Error {
         Error { offset, what, problem: Problem::Truncated { needed, available } }
     }
 
-    /// Error for `what` at `offset`: it has the value `found`, but `expected` was expected.
+    /// Error for `what` at `offset`: the value `found` is none of the allowed values, which `expected` describes.
     pub fn value(offset: u64, what: &'static str, found: u64, expected: &'static str) -> Error {
         Error { offset, what, problem: Problem::Value { found, expected } }
     }

@@ -18,7 +18,7 @@ const EVENTS_LIMIT: usize = 1 << 16;
 pub struct Metadata<'a> {
     endian: Endian,
     attrs: Vec<FileAttr>,
-    /// Names of events from EVENT_UPDATE, by an id of the event.
+    /// Names from EVENT_UPDATE records, by an id of the named event.
     names: HashMap<u64, Vec<u8>>,
     sections: Vec<FeatureSection<'a>>,
     /// `attr.config` and name of events, from old streams.

@@ -17,8 +17,8 @@ use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, Sam
 /// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
 pub const CONTEXT_MAX: u64 = -4095i64 as u64;
 
-/// Context markers in call chains: the addresses after a marker ran in this mode. The kernel part comes first. Any
-/// other word from `CONTEXT_MAX` up is garbage: the frame pointer left the user stack.
+/// Context markers in call chains: the code at the addresses after a marker ran in this mode. The kernel part comes
+/// first. Any other word from `CONTEXT_MAX` up is garbage: the frame pointer left the user stack.
 pub mod context {
     /// Hypervisor.
     pub const HV: u64 = -32i64 as u64;

@@ -78,8 +78,8 @@ fn the_example_counts_samples_by_program_as_perf_does() {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     // Count, id, name.
     let counts: BTreeMap<_, _> = lines.lines().map(words).map(|it| (it[2].clone(), it[0].clone())).collect();
-    // Share, count, place, `bpf_prog_TAG_NAME`. Each program has one function, with the name of the program; the kernel cuts the
-    // latter off after 15 bytes.
+    // Columns: share, count, place, `bpf_prog_TAG_NAME`. Each program has one function with the full name of the program; the name in the program's
+    // info is cut off after 15 bytes.
     let listing = std::fs::read_to_string(format!("{dir}/tailcalls.perf.txt")).expect("perf's listing");
     let of_perf = listing.lines().filter(|line| !line.starts_with('#')).map(words);
     let name = |symbol: &str| symbol.splitn(4, '_').last().map(|it| it.chars().take(15).collect()).unwrap_or_default();

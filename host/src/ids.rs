@@ -9,7 +9,7 @@ use sha2::Sha256;
 
 use crate::{is_initial_pid_namespace, mounts_of_type};
 
-/// Application for which the id of the machine is hashed. Another number would give every machine another id.
+/// Application id with which the machine's id is hashed. With another number, every machine would get another id.
 const APPLICATION: u128 = 0x8360_a73d_8228_4ed9_a923_8482_bb49_e537;
 /// Bits of a version 4 UUID that are the same in all of them, and their value.
 const UUID_BITS: u128 = 0xf << 76 | 0x3 << 62;

@@ -45,7 +45,7 @@ pub enum Error {
     Cgroup {
         /// Path as the user wrote it.
         path: PathBuf,
-        /// Places that were searched, and the right form.
+        /// Places that were searched, and the right form of the path.
         problem: String,
     },
     /// The command could not be run.
@@ -67,8 +67,8 @@ pub enum Error {
         /// Number of bytes at the start of the recording that are complete.
         kept_bytes: u64,
     },
-    /// The program that reads the output has ended. That program reports the reason itself.
-    #[error("the program that reads the output has ended")]
+    /// A thread that the output needs (drain, output or finisher) has ended. The error of that thread is the one to report.
+    #[error("a thread that writes the recording has ended")]
     OutputEnded,
     /// Answer of the kernel, or error of a BPF object.
     #[error(transparent)]

@@ -82,7 +82,7 @@ pub(super) fn beside(file: &'static str) {
 pub(crate) fn alone() {
     OWN.with_borrow_mut(|own| {
         if !own.as_ref().is_some_and(|turn| turn.is_alone) {
-            // Two tests that kept their turns while they wait would deadlock.
+            // The turn is given back first: two tests that kept their turns while they waited would deadlock.
             own.take();
             *own = Some(MACHINE.alone());
         }

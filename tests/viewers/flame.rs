@@ -1,4 +1,4 @@
-//! Flame graphs of the page: widths by the sums of folded stacks, also in a part of the time.
+//! Flame graphs of the page: the widths of boxes are the sums of folded stacks, also for a selected part of the time.
 
 use super::{bprec, repository, succeed, texts};
 use serde_json::Value;

@@ -12,7 +12,7 @@ use crate::load::Load;
 
 const PROGRAM: &str = "loop_of_1000";
 
-/// Clock count of one measurement: its total, the sum of its intervals if it has intervals, and its duration.
+/// Count of the clock event in one measurement: total, sum over the intervals if there are intervals, and duration.
 struct Said {
     total_ns: f64,
     intervals_ns: Option<f64>,

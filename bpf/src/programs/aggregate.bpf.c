@@ -32,7 +32,7 @@ struct key {
 	__u16 words;
 	/* Count of kernel words; they are first in the chain. */
 	__u16 kernel_words;
-	/* Not reported. Samples before and after a change of the task's name get different entries. */
+	/* Name of the task, not reported: samples before and after a change of the name get different entries. */
 	__u8 comm[16];
 };
 
@@ -87,8 +87,8 @@ struct {
 } scratches SEC(".maps");
 
 /*
- * Reads a word of the context: the registers of the interrupted code, then the period. In assembly, because the verifier accepts only
- * constant offsets, and a compiler would merge several loads into one with a computed offset.
+ * Reads a word of the context: the registers of the interrupted code, then the period. The load is in assembly, because the verifier
+ * accepts only constant offsets, and a compiler would merge several loads into one with a computed offset.
  */
 #define CONTEXT(ctx, offset) ({ __u64 word; asm volatile("%0 = *(u64 *)(%1 + " #offset ")" : "=r"(word) : "r"(ctx)); word; })
 
@@ -153,7 +153,7 @@ static __always_inline int count(void *table, struct key *key, struct scratch *s
 	if (!entry) {
 		scratch->entry.samples = 1;
 		scratch->entry.period = period;
-		/* Read after the lookup of the table: first_ns is never before user space put the table into the slot. */
+		/* The clock is read after the lookup of the table, so first_ns is later than the time at which user space put the table into the slot. */
 		scratch->entry.first_ns = bpf_ktime_get_ns();
 		return bpf_map_update_elem(table, key, &scratch->entry, BPF_NOEXIST) == 0;
 	}

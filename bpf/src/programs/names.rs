@@ -8,8 +8,8 @@ pub(super) const SESSION: &str = "bprec_session";
 pub(super) const EMPTY: &str = "bprec_gauge";
 /// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to a leader by this name.
 pub(super) const LEADER: &str = "on_switch";
-/// Charges the counts of leaders to tasks and cgroups. On x86-64 and s390x, other CPUs see stores in program order; the second name is for all
-/// others.
+/// Charges the counts of leaders to tasks and cgroups. On x86-64 and s390x, other CPUs see stores in program order; the second name is for all other
+/// architectures.
 pub(super) const FOLLOW: &str =
     if cfg!(any(target_arch = "x86_64", target_arch = "s390x")) { FOLLOWERS[0] } else { FOLLOWERS[1] };
 const FOLLOWERS: [&str; 2] = ["bprec_follow", "bprec_follow_o"];
@@ -19,10 +19,10 @@ pub(super) const INHERIT: &str = "bprec_inherit";
 pub(super) const AGGREGATE: &str = "bprec_aggregate";
 /// Composes the samples of `bprec:sampler`.
 pub(super) const SAMPLER: &str = "bprec_sampler";
-/// Iterator that lists the references of programs.
+/// BPF iterator program that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
 
-/// Returns true for the name of a recorder's iterator over references.
+/// Returns true for the name of the BPF iterator program with which a recorder lists references.
 pub fn lists_references(name: &[u8]) -> bool {
     is_one_of(name, &[REFS])
 }

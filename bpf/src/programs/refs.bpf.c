@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Lists the references of each BPF program (including the recorder's), its load time and its name: one record for each
- * program. While the iterator visits a program, the kernel itself holds a reference on the program. The record
- * includes this reference; the reader subtracts it.
+ * Writes one record for each BPF program: the count of references to the program, how many of them this recorder has, and the program's
+ * load time and name. While the iterator visits a program, the kernel itself holds a reference on the program. The record includes this
+ * reference; the reader subtracts it.
  */
 #include "bprec_bpf.h"
 

@@ -208,7 +208,7 @@ int bprec_sampler(void *ctx)
 			}
 		}
 		if (config.stacks & STACK_USER) {
-			/* Only for the verifier, which does not know that the length of one stack leaves space for the other. */
+			/* Check for the verifier, which does not know that the length of one stack leaves space for the other. */
 			if (at > SCRATCH_BYTES - 8 - STACK_BYTES)
 				return 0;
 			bytes = bpf_get_stack(ctx, out + at + 8, STACK_BYTES, BPF_F_USER_STACK);

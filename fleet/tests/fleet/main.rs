@@ -1,4 +1,4 @@
-//! Tests of the program, on recordings of this repository and on generated ones.
+//! Tests of `bprec-fleet`, on recordings of this repository and on generated ones.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 

@@ -20,7 +20,7 @@ use super::{Element, Elements, Insn, Tag};
 use crate::{Endian, Error, Reader, Result};
 use std::mem::offset_of;
 
-/// Limit on the length of an info, in bytes. No kernel comes close to it, so a greater length is damaged.
+/// Limit on the length of an info, in bytes. No kernel comes close to it, so a greater length is a sign of damage.
 pub const MAX_INFO_LEN: usize = 4096;
 
 /// Length of the info of Linux 5.0, in bytes. Infos in recordings are at least this long: perf has stored them only since Linux 5.1, which added

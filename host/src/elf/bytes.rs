@@ -58,7 +58,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if !held.metadata()?.is_file() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // Opened through the descriptor of the checked file: the path may lead to another file by now.
+    // The file is opened through the descriptor that was checked, because the path may lead to another file by now.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?))
 }

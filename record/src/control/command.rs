@@ -41,7 +41,7 @@ impl Workload {
     /// to standard error instead.
     ///
     /// # Errors
-    /// Fails if there is no command, or no pipe, thread or process can be created.
+    /// Fails if there is no command, or if a pipe, a thread or the process cannot be created.
     pub(crate) fn hold(command: &[OsString], stdout_is_taken: bool, inherited: Inherited) -> Result<Workload> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Error::Other("no command is given".to_owned()));

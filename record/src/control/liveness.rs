@@ -7,7 +7,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::sys;
 
-/// Tasks that end a recording when all of them have ended.
+/// Watched tasks. The recording ends when all of them have ended.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     tasks: Vec<Task>,

@@ -76,7 +76,7 @@ struct Recording<'a> {
     /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
     /// written.
     reading_kallsyms: Option<JoinHandle<bprec_bpf::Result<Kallsyms>>>,
-    /// Kernel addresses with a function name already in the file.
+    /// Kernel addresses for which the file already has a function name.
     named: HashSet<u64>,
     /// Feature sections that are already complete.
     sections: Vec<Section>,
@@ -177,7 +177,7 @@ impl<'a> Recording<'a> {
             specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, targets.binding)).collect();
         let interval = options.interval.max(INTERVAL_MIN);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        // Loaded before the load watcher starts, so that our own programs do not appear as loads of the recording.
+        // The recorder's own programs are loaded before the load watcher starts, so that they do not appear as loads in the recording.
         let has_statistics = options.counters != Counters::Off;
         let statistics = match has_statistics {
             true => Statistics::asked(options.budget.statistics_ns(exact.is_some())),
@@ -242,14 +242,14 @@ impl<'a> Recording<'a> {
         sources.add(map_dumps);
         sources.add(Hotplug::watch(options, &targets, &online, Arc::clone(&opened), drain.requests().clone()));
         sources.add(inventory);
-        // Added after the inventory, so that this source sees which programs were released.
+        // The source is added after the inventory, so that it sees which programs were released.
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
             sources.add(aggregates);
         }
         sources.add(user_objects);
         exact.into_iter().for_each(|exact| sources.add(exact));
-        // Added after the sources that are slow to attach, so that the first counts are from the start of sampling.
+        // The source is added after the sources that are slow to attach, so that its first counts are from the start of sampling.
         if has_statistics {
             sources.add(RunStatistics::new(interval, options.taken.clone(), waker));
         }
@@ -322,8 +322,8 @@ impl<'a> Recording<'a> {
         out.describe_events(&self.opened.events, tracing_data)
     }
 
-    /// Sends the current cgroups and tasks. `gone` has, by pid, records of tasks that were read before: they are sent
-    /// for each task that has ended meanwhile.
+    /// Sends the current cgroups and tasks. `gone` has the earlier records of tasks, by pid. If a task has
+    /// ended since, its earlier records are sent.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
         let processes = self.processes();
         let (layout, out) = (self.layout(), &mut self.sources.out);

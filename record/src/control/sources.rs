@@ -68,8 +68,8 @@ impl Sources {
         self.each(|source, context| source.begin_file(is_first, context))
     }
 
-    /// Calls [`Source::tick`] of all sources and returns the earliest time that a source asks for. Events that a source
-    /// finds are visible to the sources after it.
+    /// Calls [`Source::tick`] of all sources and returns the earliest time that a source asks for. Each `Event` that a
+    /// source reports is visible to the sources after it.
     pub(crate) fn tick(&mut self, tick: Tick) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         self.each(|source, context| {

@@ -370,7 +370,7 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // Kept if names are wanted: a program that was unloaded before its name was read may have had a matching name.
+            // A missed program is kept if names are wanted: it was unloaded before its name was read, and the name may have matched.
             State::Missed(_) => !self.wanted.has_only_ids(),
             State::Program(_) => false,
             _ => true,

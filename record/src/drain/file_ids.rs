@@ -7,7 +7,7 @@ const LOST_ID_AT: usize = RECORD_HEADER_BYTES;
 /// Offset of the event's id in THROTTLE and UNTHROTTLE records: after the time.
 const THROTTLE_ID_AT: usize = RECORD_HEADER_BYTES + 8;
 
-/// Pairs of the id of a descriptor and the id of its event in the file.
+/// Pairs: the id that the kernel gave a descriptor, and the id of its event in the file.
 #[derive(Debug, Default)]
 pub(super) struct FileIds(Vec<(u64, u64)>);
 
@@ -67,7 +67,7 @@ mod tests {
             let mut out = Vec::new();
             let id = SampleId { pid_tid: Some((7, 7)), id: Some(other), ..SampleId::default() };
             write_record(&mut out, RecordType::SAMPLE, 0, &layout, &SampleId::default(), |w| {
-                // The pid and tid of a sample are no id, even if they look like one.
+                // The pid and tid of a sample are no event id, even if they look like one.
                 w.u64(sampled).u64(70);
             })
             .unwrap();
@@ -83,7 +83,7 @@ mod tests {
         let mut given = records(70, 71);
         ids.put_into(&mut given);
         assert_eq!(given, records(3, 4));
-        // Ids that are already those of the file do not change.
+        // Ids that are already those of the file stay as they are.
         ids.put_into(&mut given);
         assert_eq!(given, records(3, 4));
     }

@@ -86,8 +86,8 @@ impl Drain {
         Ok(Drain { requests: DrainRequests { sender, waker }, thread: Some(thread) })
     }
 
-    /// Ends a round after the records that were sent and the records in the rings. Counts that the caller reads
-    /// afterwards are newer than every record of the round; readers that sort round by round rely on that.
+    /// Ends a round. The round has all records that were sent so far, and all records in the rings. Counts that the
+    /// caller reads afterwards are newer than every record of the round; readers that sort round by round rely on that.
     ///
     /// # Errors
     /// Fails if the output has ended, as [`Drain::switch`] does.

@@ -29,7 +29,7 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct CpuRings {
     cpu: u32,
-    /// Ring for all events, except the code event, and except sampling events if their ring is overwritten.
+    /// Ring of the CPU's events. The code event has its own ring; the sampling events have one if it is overwritten.
     main: Option<EventRing<Ring>>,
     /// Ring of the sampling events, if the newest samples overwrite the oldest.
     newest: Option<EventRing<BackwardRing>>,

@@ -26,7 +26,7 @@ pub(crate) struct OpenEvents {
     targets: CpuThreadTargets,
     /// Number of the main sampling events; the events of user programs follow.
     samplers: usize,
-    /// Index of the first side-band event. The events before this index sample.
+    /// Index of the first side-band event. The events before it are sampling events.
     side_band: usize,
     /// Index of the event for loads and unloads of kernel code, if that event has its own rings.
     pub(crate) code: Option<usize>,
@@ -79,7 +79,7 @@ pub(crate) struct ReopenedCpu {
     pub(crate) cpu: u32,
     /// Descriptors of the CPU, with their indices in [`OpenEvents::fds`].
     pub(crate) fds: Vec<(usize, EventFd)>,
-    /// Pairs of the id that the kernel gave a descriptor and the id of the event in the file.
+    /// Pairs: the id that the kernel gave a descriptor, and the id of its event in the file.
     pub(crate) ids: Vec<(u64, u64)>,
 }
 

@@ -18,8 +18,8 @@ const ALLOWED: &str = "/etc/bprec/allowed";
 /// Maximum size of the list.
 const ALLOWED_MAX_BYTES: u64 = 1 << 16;
 
-/// Refuses options that would lend the recorder's rights to its caller. `options` lists each such option, and true if the
-/// command line has it.
+/// Refuses options that would lend the recorder's rights to its caller. `options` has the name of each such option, with true if the command line has
+/// it.
 ///
 /// # Errors
 /// Fails if the caller has fewer rights, and the command line has an option that root does not list in [`ALLOWED`].

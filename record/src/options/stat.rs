@@ -38,7 +38,7 @@ pub struct StatOptions {
 pub enum StatTarget {
     /// BPF programs and their functions, as in [`Exact::functions`](crate::Exact::functions).
     Programs(Vec<FunctionFilter>),
-    /// Events of these tasks or CPUs, of each separately.
+    /// Events of these tasks or CPUs. Each task or CPU is counted separately.
     Events(Target),
     /// Events of each of these cgroups and their descendants.
     Cgroups(Vec<PathBuf>),

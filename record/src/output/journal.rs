@@ -15,7 +15,7 @@ use super::closed_files::ClosedFiles;
 use super::sink::with_room;
 use crate::{Error, Result};
 
-/// Bytes to read for the first frame, which is shorter.
+/// Bytes to read for the first frame. The frame itself is shorter.
 const BEGIN_BYTES: u64 = 64;
 
 /// Limit on the size of a journal, so that it can be read back. A journal holds the programs and types of a machine,
@@ -105,7 +105,7 @@ pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     let nameless =
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory_of(path));
     if let Ok(mut file) = nameless {
-        // Synced first, because the name may reach the disk before the contents.
+        // The contents are synced first, because the name may reach the disk before them.
         file.write_all(contents)?;
         file.sync_data()?;
         let itself = format!("/proc/self/fd/{}", file.as_raw_fd());

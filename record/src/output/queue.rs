@@ -238,7 +238,7 @@ impl Drop for Received {
         state.has_ended = true;
         let left = std::mem::take(&mut state.messages);
         drop(state);
-        // Unread messages are dropped; dropping their reply channels tells the senders.
+        // Unread messages are dropped. Their reply channels close with them, which tells the senders that the output has ended.
         drop(left);
         self.shared.taken.notify_all();
     }

@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// Limit on the bytes before the records, including the event ids of thousands of CPUs.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
-/// Bytes to read for the first record, which is shorter. The record has the id of the recording; so does the journal.
+/// Bytes to read for the first record, which itself is shorter. The record has the id of the recording; so does the journal.
 const FIRST_RECORD_BYTES: u64 = 4096;
 /// Limit on the bytes of a last record that is cut off.
 const TAIL_MAX_BYTES: u64 = 1 << 16;

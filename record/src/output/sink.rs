@@ -103,8 +103,8 @@ fn current_name(path: &Path, inode: Inode) -> Option<PathBuf> {
     std::iter::once(path.to_owned()).chain(std::iter::once_with(others).flatten()).find(|path| is_still(path, inode))
 }
 
-/// Returns true if the program was started with this descriptor closed. The Rust runtime then opens /dev/null for
-/// reading and writing in its place, so that no other file gets the descriptor.
+/// Returns true if bprec was started with this descriptor closed. The Rust runtime then opens /dev/null for reading and
+/// writing in its place, so that no other file gets the descriptor.
 fn is_closed(descriptor: &impl AsFd) -> bool {
     let Ok(file) = descriptor.as_fd().try_clone_to_owned().map(File::from) else { return true };
     let device = |about: fs::Metadata| about.file_type().is_char_device().then(|| about.rdev());

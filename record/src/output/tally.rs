@@ -17,7 +17,7 @@ use crate::events::SampleRole;
 
 /// Bytes read from a file at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Slots of the filter in front of the address set: hot addresses repeat.
+/// Slots of the filter that keeps most repeated addresses out of the address set.
 const RECENT_SLOTS: usize = 1 << 12;
 
 /// Counts over the records of a file.
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) highest_cpu: Option<u32>,
 }
 
-/// A set of addresses, with a filter for repeated ones.
+/// A set of addresses, behind a filter that skips most repeated addresses.
 #[derive(Debug)]
 struct Addresses {
     all: HashSet<u64>,

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bprec_format::records::{Mmap2, Mmap2File, Task};
 
-/// Slots of the filter for repeated addresses: hot code repeats.
+/// Slots of the filter that skips most repeated addresses.
 const RECENT_SLOTS: usize = 1 << 13;
 /// Number of counters in `epochs`. Processes with the same pid modulo this number share a counter.
 const EPOCHS: usize = 1 << 10;

@@ -25,7 +25,7 @@ use super::{Context, Event, Source, Tick};
 use crate::events::{EventFd, OpenEvents, Sampler, machine};
 use crate::{Aggregate, Error, Level, Options, Result, sys};
 
-/// Name of the task and the mapping of overflow samples, which found no free entry in the stack table.
+/// Name of the task, and of the mapping, of overflow samples: samples that found no free entry in the stack table.
 const OVERFLOW: &[u8] = b"[overflow]";
 /// Address of overflow samples, and start address of their mapping.
 const OVERFLOW_IP: u64 = 0x1000;

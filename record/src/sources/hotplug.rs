@@ -29,7 +29,7 @@ pub(crate) struct Hotplug {
     sampled: Vec<u32>,
     /// True if CPUs that were offline at the start are sampled, too: each from the first file that begins while the CPU is online.
     samples_new: bool,
-    /// Kernel notifications of CPUs that go offline, also between two checks; `None` if the kernel provides none.
+    /// Kernel notifications of CPUs that go offline, even if only between two checks; `None` if the kernel provides none.
     gone: Option<OfflineCpus>,
     /// CPUs that were online at the last check.
     online: Vec<u32>,
@@ -76,8 +76,8 @@ impl Hotplug {
     /// again. After a suspend, all CPUs count as changed: the kernel sends no notification of CPUs that it takes offline for
     /// the suspend.
     fn look(&mut self, was_suspended: bool, context: &mut Context<'_>) -> Result<()> {
-        // Read before the list of online CPUs: a CPU in `gone` that is also in that list went offline and has come
-        // back.
+        // `gone` is read before the list of online CPUs: a CPU in `gone` that is also in that list went offline and has
+        // come back.
         let mut gone: BTreeSet<u32> = self.gone.as_ref().map(OfflineCpus::take).unwrap_or_default();
         if was_suspended {
             gone.extend(&self.online);

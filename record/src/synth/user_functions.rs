@@ -54,7 +54,7 @@ impl UserFunctions {
         let mut done = UserSymbols { addresses, ..UserSymbols::default() };
         done.cut = left_out.text().unwrap_or_default();
         if self.stuck.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            done.cut = "reading a program file took too long".to_owned();
+            done.cut = "reading an executable file took too long".to_owned();
             return Ok((Vec::new(), done));
         }
         files.sort_by(|a, b| (b.offsets.len(), &a.path).cmp(&(a.offsets.len(), &b.path)));

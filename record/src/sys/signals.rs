@@ -51,7 +51,8 @@ impl Signals {
     }
 
     fn try_block(takes_user: bool) -> io::Result<Signals> {
-        // Set before any child starts: where SIGCHLD is ignored, the kernel keeps no exit status of children.
+        // The action of SIGCHLD is set before any child starts: while SIGCHLD is ignored, the kernel keeps no exit status of
+        // children.
         let ignores_children = is_ignored(libc::SIGCHLD)?;
         if ignores_children {
             set_disposition(libc::SIGCHLD, libc::SIG_DFL);

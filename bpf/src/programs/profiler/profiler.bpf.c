@@ -248,7 +248,7 @@ static __noinline int begin(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 			return 0;
 		}
 	}
-	/* The distance is random, so that it does not match a period of the load; one run in `every` on average. */
+	/* The distance to the next measured run is random, so that it does not match a period of the load; it is `every` runs on average. */
 	if (every > 1)
 		stats->next = stats->runs + 1 + bpf_get_prandom_u32() % (2 * every - 1);
 	if (stats->exit_active) {

@@ -6,13 +6,13 @@ use super::per_cpu::EVENTS_MAX;
 /// Source of an event's value and times. The events of a group are adjacent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Read together with its enabled and running times, because the event may have to wait for the hardware, and so may the group that it leads.
+    /// The event is read with its times enabled and running, because it, and the group that it leads, may have to wait for the hardware.
     Leading,
-    /// Read; its times are the times of the [`Source::Leading`] before it.
+    /// The event is read without times; its times are those of the [`Source::Leading`] before it.
     Following,
-    /// Read without times: the event counts all the time, as software events do.
+    /// The event is read without times: it counts all the time, as software events do.
     Always,
-    /// Not read: a CPU clock, with the time of the run as its count.
+    /// The event is not read: it is a CPU clock, and the time of the run is its count.
     Clock,
 }
 

@@ -10,7 +10,7 @@ const STR_OFF_AT: usize = 16;
 
 impl Btf<'_> {
     /// Returns the blob with the same types but fewer strings. The names of types and their elements, and the strings at the offsets `kept`, stay at
-    /// their offsets; `added` follow; all other strings become zeros. Also returns the offset of each added string.
+    /// their offsets; the strings `added` come after them; all other strings become zeros. Also returns the offset of each added string.
     ///
     /// # Errors
     /// Fails if `blob` is not BTF.

@@ -51,7 +51,7 @@ impl Recording<'_> {
     /// Ends draining and waits until everything is written. Returns the last file, and the error of the output or of
     /// the drain, if there was one.
     fn end_output(&mut self) -> Result<(Closed, Result<()>)> {
-        // If this flush fails, the results of the two threads below have the error.
+        // This flush fails only if the drain or the output has ended with an error, which is returned below.
         drop(self.sources.out.flush());
         let (account, drained) = self.drain.finish()?;
         let (last, written) = self.output.finish(account)?;
@@ -59,7 +59,7 @@ impl Recording<'_> {
         Ok((last, written.and(drained)))
     }
 
-    /// Facts of the file that ends, for its completion.
+    /// Facts with which the finisher completes the file that ends.
     pub(super) fn facts(
         &self,
         programs: ProgramsOfFile,

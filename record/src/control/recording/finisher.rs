@@ -40,13 +40,13 @@ pub(super) struct Facts {
     pub(super) cost: Cost,
 }
 
-/// A closed file that another file follows.
+/// Job of the thread: a closed file to complete.
 struct Job {
     /// Delivers the file when everything is written to it.
     closed: Receiver<Closed>,
     /// Name that the rotation has given to the closed file.
     path: PathBuf,
-    /// The file that follows, to be removed if the closed file has to get its name back.
+    /// The file that follows. It is removed if the closed file has to get its name back.
     next: Origin,
     facts: Facts,
 }
@@ -131,7 +131,7 @@ impl Completer {
         }
     }
 
-    /// Completes a file that another file follows.
+    /// Completes a file that is not the last one of the recording.
     fn finish(&mut self, Job { closed, path, next, facts }: Job) -> Result<()> {
         let Ok(mut closed) = closed.recv() else {
             // The output ended before the next file began; the output reports that error.
@@ -183,7 +183,7 @@ impl Completer {
             Some(Err(error)) => (self.notify)(Level::Warning, &format!("the last file could not be renamed: {error}")),
             None => (),
         }
-        // The path of the journal is read again, because it may have been renamed with the file.
+        // The path is read again, because the journal may have been renamed together with its file.
         self.leftovers.extend(last.sink.leftover().filter(|_| is_left));
         self.leftovers.iter().try_for_each(Leftover::remove)
     }

@@ -47,7 +47,7 @@ impl Recording<'_> {
         };
         let ended = self.sources.end_file(false);
         let sampled_ns = (self.sources.out.session.start_ns, sys::monotonic_ns());
-        // Read after `end_file`, which made the last counts of this file.
+        // `statistics_ns` is read after `end_file`, which made the last counts of this file.
         let statistics_ns = self.statistics_ns();
         // On an error, the new file, which is empty, is removed, and the previous file gets its name back.
         let closed = ended.and_then(|()| self.end_in(sink)).inspect_err(|_| {
@@ -63,7 +63,7 @@ impl Recording<'_> {
         session.realtime_ns = sys::realtime_unix_ns();
         session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
-        // Programs that were announced before the switch and captured since belong to the closed file.
+        // This tick adds programs that were announced before the switch and captured only now: they belong to the closed file.
         self.sources.tick(Tick { now: Instant::now(), is_reading: false })?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.out.addresses.clone());
         self.named.clear();

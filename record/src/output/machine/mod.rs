@@ -45,7 +45,7 @@ fn sysctl(name: &str) -> Option<Vec<u8>> {
     line(Path::new("/proc/sys/kernel").join(name)).map(|line| text(&line))
 }
 
-/// The CMDLINE section: path of the program, and its arguments.
+/// The CMDLINE section: path of the recorder's executable, and the arguments.
 fn command_line(argv: &[OsString]) -> Option<Vec<u8>> {
     let program = fs::read_link("/proc/self/exe").ok()?;
     let arguments = argv.iter().skip(1).map(|argument| argument.as_bytes());

@@ -36,7 +36,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         "#  L",
         "# memory nodes",
         "#    ",
-        // Programs are loaded and unloaded between two recordings, and their functions have lines of their own.
+        // Lines about BPF programs: the set of loaded programs can differ between the two recordings.
         "# bpf_prog_info",
         "# btf info",
         "# \tsub_prog",

@@ -9,8 +9,8 @@ use bprec_format::bprec::state::Calibration;
 use super::budget::Costs;
 use crate::sources::inventory::Programs;
 
-/// Overhead of counting, with and without run statistics. With statistics on, the kernel reads the clock twice for each run of any program,
-/// including the two programs of a probe.
+/// Overhead of counting, with and without run statistics. With statistics on, the kernel reads the clock twice for each run of any program, including
+/// the counting programs of a probe.
 #[derive(Debug, Default)]
 pub(super) struct Calibrations {
     without: Option<ProbeCost>,

@@ -1,8 +1,9 @@
-//! Exact counters: a pair of the recorder's programs around each program that the kernel allows to trace.
+//! Exact counters: counting programs of the recorder around each program that the kernel allows to trace. They are a
+//! pair (fentry and fexit), or a session (fsession), one program for both ends.
 //!
-//! Existing programs get their pair before sampling starts, several at a time. Programs that are loaded later get their pair
-//! from a separate thread, so that the control thread does not wait. If one program is refused, the reason is reported once,
-//! and the other programs are still counted.
+//! Existing programs get their counting programs before sampling starts, several at a time. Programs that are loaded later get theirs from a separate
+//! thread, so that the control thread does not wait. If one program is refused, the reason is reported once, and the other programs are still
+//! counted.
 
 mod budget;
 mod calibration;
@@ -425,7 +426,7 @@ impl ActiveCounters {
         format!("the counts of these programs include the programs that they tail-call: {}", callers.join(", "))
     }
 
-    /// Returns the requested functions of a program. Each becomes a target, attached or refused.
+    /// Returns the requested functions of a program. Each function becomes a target, attached or refused.
     fn candidates(&self, known: Known<'_>) -> Vec<Candidate> {
         let refusal = self.refusals.reason(known.snapshot);
         self.wanted.choose(known, refusal.as_deref())

@@ -11,10 +11,10 @@ use crate::options::listed;
 use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
-/// Time after a change of the measured part of runs before this part may increase.
+/// Minimum time between a change of the measured part of runs and an increase of this part.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
-/// Limit on targets counted at the same time. Each needs two programs and, on each CPU, a table of 5 kB.
+/// Limit on targets counted at the same time. Each needs one or two programs and, on each CPU, a table of 5 kB.
 pub(super) const TARGETS_MAX: usize = 1000;
 
 /// The requested functions of programs.
@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     target: ExactTarget,
     /// Descriptor of the program, and BTF id of the function's type; `None` if the candidate is refused.
     place: Option<(OwnedFd, u32)>,
-    /// At first, one run in this number is measured.
+    /// Interval of measurement at first: one run in this number is measured.
     every: u64,
 }
 
@@ -159,7 +159,7 @@ fn is_of(filter: &FunctionFilter, known: Known<'_>) -> bool {
 }
 
 impl Candidate {
-    /// Makes a candidate of a program that does not exist in the kernel.
+    /// Makes a candidate for a program that does not exist in the kernel.
     #[cfg(test)]
     pub(super) fn in_memory(id: u32) -> Candidate {
         let nothing = std::fs::File::open("/dev/null").unwrap();

@@ -30,8 +30,8 @@ pub(super) struct Entry {
     /// Descriptor that keeps the program loaded until its last runs are read. Without one, the program is looked up for each reading, and it is
     /// unloaded when its owners release it.
     pub(super) descriptor: Option<Program>,
-    /// True for the program by which a recorder (this one or another) lists references to programs. Only the recorder that
-    /// loaded the program holds it.
+    /// True for the BPF iterator program with which a recorder (this one or another) lists references to programs. Only the recorder that loaded the
+    /// program holds it.
     pub(super) is_iterator: bool,
     pub(super) snapshot: ProgSnapshot,
     /// Functions of the program, read from its BTF at first use.
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     pub(super) use_: Use,
     /// Run statistics at the last reading of all programs.
     pub(super) last_read: Option<RunStats>,
-    /// Number of runs at the last count of new runs.
+    /// Number of runs at the last call of `new_runs`.
     pub(super) counted_runs: Option<u64>,
     pub(super) released: bool,
     /// True if attachments and owners have been read.
@@ -127,8 +127,8 @@ impl Entry {
         taken_ns: u64,
         loaded_during: bool,
     ) -> Entry {
-        // The iterator of a recorder is not held. Another recorder's declared references are valid as long as its
-        // iterator is loaded, so the iterator must be unloaded when that recorder exits.
+        // The recorder keeps no descriptor of a BPF iterator program that lists references. The references that another recorder declares are valid
+        // as long as its iterator program is loaded, so this program must be unloaded when that recorder exits.
         let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
         Entry {
             id,

@@ -6,7 +6,7 @@ use bprec_bpf::{Program, Refs};
 
 use crate::sys;
 
-/// Descriptors reserved for the iterator over programs, `/proc` and files. Without them, no program could be released any more.
+/// Descriptors reserved for reading references (BPF iterator), `/proc` and files. Without them, no program could be released any more.
 const RESERVED: u64 = 64;
 
 /// Rule by which the recorder keeps the descriptors of captured programs open.

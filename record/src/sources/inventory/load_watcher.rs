@@ -40,7 +40,7 @@ pub(crate) enum LoadEvent {
     Program(Box<LoadedProgram>),
     /// A program was unloaded before it could be read, or the kernel refused to open it.
     Missed(Missed),
-    /// The kernel made an image beside programs: a trampoline, a dispatcher or a stub.
+    /// The kernel made an image that is not a program: a trampoline, a dispatcher or a stub.
     ImageCame(KernelSymbol),
     /// The image at this address is gone.
     ImageWent(u64),
@@ -395,7 +395,7 @@ impl Watcher {
         }
     }
 
-    /// Opens all loaded programs that are not known, after announcements were lost.
+    /// After announcements were lost, opens all loaded programs that were not opened yet.
     fn catch_up(&mut self) {
         for id in prog_ids().map_while(|id| id.ok()) {
             if self.seen.get(&id) != Some(&true) {

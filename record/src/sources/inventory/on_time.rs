@@ -18,8 +18,8 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns two durations up to `now_ns`, ns: for which the recorder had statistics on, and for which other tools alone are known to have had
-    /// statistics on.
+    /// Returns two durations up to `now_ns`, in ns: first the time for which the recorder had statistics on, then the time for which only other tools
+    /// are known to have had them on.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
         (times.on_ns(now_ns), times.others_ns)

@@ -30,7 +30,8 @@ impl Probes {
     /// # Errors
     /// Fails if links cannot be read. The hits are unknown then.
     pub(super) fn begin(&mut self) -> Result<(), bprec_bpf::Error> {
-        // The links are read even if no program of this type is known: one that could not be captured has hits from before the recording.
+        // The links are read even if no program of type kprobe is known: a program that could not be captured may have hits from before the
+        // recording.
         self.advance((self.read)()?);
         Ok(())
     }
@@ -66,7 +67,7 @@ impl Probes {
     }
 }
 
-/// Returns true if a program of this type is loaded: only these have links to kprobes.
+/// Returns true if a program of type kprobe is loaded. Only such programs have links to kprobes.
 fn has_kprobes(programs: &Programs) -> bool {
     programs.snapshots().any(|snapshot| snapshot.info.view().prog_type() == Some(ProgType::KPROBE))
 }
@@ -75,7 +76,7 @@ fn has_kprobes(programs: &Programs) -> bool {
 mod tests {
     use super::*;
 
-    /// No program of a kprobe is known at the start: it could not be captured, or its load was announced late.
+    /// The program of a kprobe is not known at the start: it could not be captured, or its load was announced late.
     #[test]
     fn hits_before_the_recording_do_not_count_even_if_the_program_is_unknown_at_the_start() {
         const LINK: LinkMisses = LinkMisses { link_id: 1, prog_id: 5, first: 0, last: Some(100) };

@@ -64,7 +64,7 @@ pub(crate) struct Programs {
     own_ids: Vec<u32>,
     /// Latest reading of each program array, by map id.
     prog_arrays: BTreeMap<u32, ProgArray>,
-    /// Images that the kernel made beside programs (trampolines, dispatchers, stubs), by address. `None` marks an image that is gone, so that
+    /// Images that are not programs (trampolines, dispatchers, stubs), by address. `None` marks an image that is gone, so that
     /// [`Programs::add_images`] does not add it again from an older list.
     images: BTreeMap<u64, Option<KernelSymbol>>,
     has_first_images: bool,
@@ -229,7 +229,7 @@ impl Programs {
             }
             programs.push(entry.runs(runs));
         }
-        // Reading can take long on a busy machine, so the middle is the time of the reading.
+        // Reading can take long on a busy machine, so its midpoint counts as its time.
         let time_ns = began_ns.midpoint(sys::monotonic_ns());
         (run_stats(time_ns, programs, self.on_time.at(time_ns)), new_runs)
     }
@@ -465,7 +465,7 @@ impl Programs {
         states
     }
 
-    /// Adds the images from before the recorder began to listen.
+    /// Adds images that existed before the recorder began to listen.
     pub(crate) fn add_images(&mut self, images: Vec<KernelSymbol>) {
         for image in images {
             self.images.entry(image.addr).or_insert(Some(image));

@@ -37,7 +37,7 @@ pub(super) struct Limiter {
     cost: Option<StatsCost>,
     /// Mean rate of the runs of all programs, per second; `None` before the first measurement.
     rate: Option<f64>,
-    /// Unused budget of the past time, ns; negative if statistics took more.
+    /// Budget left over so far, ns; negative if statistics took more than the budget.
     credit_ns: f64,
 }
 
