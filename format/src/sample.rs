@@ -56,7 +56,7 @@ const HEAD: [SampleType; 9] = [
 const TRAILER: [SampleType; 6] =
     [SampleType::TID, SampleType::TIME, SampleType::ID, SampleType::STREAM_ID, SampleType::CPU, SampleType::IDENTIFIER];
 
-/// Offsets of fields of 8 bytes.
+/// Offsets of the fields in a sample or a trailer. Each field has 8 bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Offsets {
     /// Offsets of the fields, indexed by the number of the field's bit; [`ABSENT`] for a missing field. IDENTIFIER has
@@ -411,7 +411,7 @@ impl<'a> Sample<'a> {
 
 /// All fields of a sample, in the kernel's order; `None` for a missing field.
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
+#[expect(missing_docs, reason = "the fields are documented in perf_event_open(2), under PERF_SAMPLE_*")]
 pub struct SampleFields<'a> {
     pub id: Option<u64>,
     pub ip: Option<u64>,

@@ -15,7 +15,7 @@ use std::path::Path;
 const MODULE: u64 = 0xffff_ffff_c010_0000;
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 
-/// Builds a recording of a timer event without symbols, from mode, address and process of each sample.
+/// Returns the report of a recording without symbols. The recording has one timer event; each sample is given as mode, address and process id.
 fn report(samples: &[(u16, u64, u32)]) -> EventReport {
     let types = [SampleType::IDENTIFIER, SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU];
     let attr = EventAttr {

@@ -22,7 +22,7 @@ const COVERAGE: [&str; 5] = [
 
 /// Writes the seeds into `corpus/<target>/`.
 pub(crate) fn seeds(corpus: &Path) -> Result<()> {
-    // The packages are the same as in `cargo xtask test`, so that neither command rebuilds crates of the other.
+    // The packages are the same as in `cargo xtask test`, so that neither command rebuilds what the other has built.
     let example = ["build", "--quiet", "--locked", "--workspace", "--example", "seeds"];
     command::run(&mut command::cargo(&example))?;
     command::run(Command::new(crate::target_directory().join("debug/examples/seeds")).arg(corpus))

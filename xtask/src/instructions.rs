@@ -64,7 +64,7 @@ fn bench() -> Result<PathBuf> {
         let message: Value = serde_json::from_str(line).ok()?;
         (message["target"]["name"] == "instructions").then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    executable.next_back().context("cargo names no bench `instructions`")
+    executable.next_back().context("cargo reported no executable for the bench `instructions`")
 }
 
 /// Runs the bench once and returns callgrind's count of instructions.

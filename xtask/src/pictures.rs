@@ -54,7 +54,7 @@ pub(crate) fn check() -> Result<()> {
     if different > MOST_DIFFERENT {
         stale.push(format!("{PAGE} ({different:.1} % of its pixels)"));
     }
-    ensure!(stale.is_empty(), "pictures have changed; `make pictures` and look at them: {}", stale.join(", "));
+    ensure!(stale.is_empty(), "pictures have changed; run `make pictures` and look at them: {}", stale.join(", "));
     println!("the committed pictures are current");
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::{Endian, Error, Reader, Result, Writer};
 
 /// Bytes of an entry before its file name.
 const ENTRY_BYTES: usize = 36;
-/// Bytes of an old entry, without a pid, before its file name.
+/// Bytes before the file name in an old entry, which has no pid.
 const OLD_ENTRY_BYTES: usize = 32;
 /// Maximum length of a build id, in bytes.
 const MAX_ID_BYTES: usize = 20;

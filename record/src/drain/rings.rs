@@ -67,7 +67,7 @@ impl Rings {
         Ok(Rings { cpus, at: 0, code })
     }
 
-    /// Rings of code, if there are any.
+    /// Rings for loads and unloads of kernel code, if the recording has them.
     pub(crate) fn code(&self) -> Option<&Arc<CodeRings>> {
         self.code.as_ref()
     }

@@ -14,7 +14,7 @@ use crate::{Level, Options, Result, sys};
 const STACK_BUILD_ID: u32 = 1 << 5;
 /// Start of the kernel's half of the address space, on every architecture that BPF is compiled for.
 const KERNEL_HALF: u64 = 1 << 63;
-/// Limit on addresses of stack traces that the recorder names; it ignores further addresses.
+/// Limit on the addresses in maps of stack traces for which the recorder looks up symbols; it ignores further addresses.
 const MAX_ADDRESSES: usize = 1 << 20;
 
 /// Maps to dump: maps that the options name, and maps of the user's programs.

@@ -26,7 +26,7 @@ const TIME_MAX: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(100);
 /// Capacity of the channel of results, in files.
 const CHANNEL: usize = 16;
-/// Unit in which `/proc/PID/stat` has the start time of a process.
+/// Unit of the start time of a process in `/proc/PID/stat`.
 const TICK_NS: u64 = 10_000_000;
 /// Upper end of the addresses of 32-bit processes, which have another `[vdso]`.
 const ABOVE_32_BITS: u64 = 1 << 32;

@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// Copies a stream into a temporary file if it starts as gzip data or as perf's file format: both can be read only as a whole.
+    /// Copies a stream into a temporary file if it starts like gzip data or like a perf.data file: both can be read only as a whole.
     fn settle(&mut self) -> Result<()> {
         let SourceKind::Stream(reader) = &mut self.kind else { return Ok(()) };
         let mut head = Vec::new();

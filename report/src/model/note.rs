@@ -23,7 +23,7 @@ impl fmt::Display for NotMeasured {
         f.write_str(match self {
             NotMeasured::NestingOverflow => "too many runs were nested",
             NotMeasured::Discarded => "only their start or end was seen",
-            NotMeasured::Missed => "the recursion guard refused the counting programs",
+            NotMeasured::Missed => "the kernel's recursion guard refused the counting programs",
         })
     }
 }

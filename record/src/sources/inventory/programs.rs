@@ -53,7 +53,7 @@ pub(crate) struct Programs {
     let_go_before: u32,
     /// Runs of released programs since new runs were last counted.
     last_runs: u64,
-    /// Messages about links, maps and processes of programs that could not be read. Each message is listed once.
+    /// Messages about links, maps and processes that could not be read while looking at programs. Each message is listed once.
     problems: Vec<String>,
     /// Attachments of this recording's own programs.
     own: Vec<Attachment>,

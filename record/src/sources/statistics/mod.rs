@@ -353,7 +353,7 @@ impl RunStatistics {
                 self.windows.has_failed = true;
                 (context.notify)(
                     Level::Warning,
-                    &format!("runs of BPF programs were not counted for a part of the time: {error}"),
+                    &format!("runs of BPF programs were not counted for part of the time: {error}"),
                 );
             }
             Err(_) => (),

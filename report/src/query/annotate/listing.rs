@@ -130,7 +130,8 @@ impl LineStarts {
 }
 
 impl<'a> FunctionListing<'a> {
-    /// Joins the code of a function whose machine code is at `start`. Decodes machine instructions if `isa` is given.
+    /// Lists the code of a function by source line: its BPF instructions, and its machine code, which is at `start`. Decodes the machine instructions
+    /// if `isa` is given.
     pub(super) fn new(
         info: &ProgInfo<'a>,
         starts: &LineStarts,

@@ -47,7 +47,8 @@ pub(crate) struct CounterHistory {
     /// True if the counts of each interval between snapshots are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// Calibrations of exact counting, in order of time. A new one is made when run statistics are switched off, because they add to the overhead.
+    /// Calibrations of exact counting, in order of time; `None` where the overhead is unknown. Another one begins when run statistics are switched on
+    /// or off, because they add to the overhead.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, CountedTarget>,

@@ -255,7 +255,10 @@ impl<'r> ProgTable<'r> {
         let but = match by_statistics.is_empty() {
             true => String::new(),
             false => {
-                format!(", but for these programs taken from the kernel's run statistics: {}", listed(&by_statistics))
+                format!(
+                    ", except for these programs, whose values are from the kernel's run statistics: {}",
+                    listed(&by_statistics)
+                )
             }
         };
         Some(format!("{exactly} counted exactly{but}; {rates}{STATISTICS} and MISSES are the kernel's run statistics"))
