@@ -14,13 +14,13 @@ pub(crate) enum BpfCause {
     PerfBufferWakeup,
     /// Handles a user probe: the trap, the single step, the return.
     UserProbe,
-    /// Handles an exception of user mode, possibly a user probe. Counts only if no kernel frame is further out.
+    /// Handles an exception of user mode, possibly the trap of a user probe. Counts as a cause only if no kernel frame is further out.
     UserException,
     /// Leads from a kernel probe to its programs.
     KernelProbe,
-    /// Leads from a tracepoint to its programs. Counts only if the function is the leaf.
+    /// Leads from a tracepoint to its programs. Counts as a cause only if the function is the leaf.
     Tracepoint,
-    /// Leads from a system call to the programs on its tracepoints. Counts only if the function is the leaf.
+    /// Leads from a system call to the programs on its tracepoints. Counts as a cause only if the function is the leaf.
     SystemCall,
     /// Frees maps, programs or map elements after a grace period.
     Free,
@@ -110,7 +110,7 @@ const FUNCTIONS: [(&str, BpfCause); 63] = [
     ("__arm64_sys_bpf", BpfCall),
 ];
 
-/// Causes by number of a kernel function.
+/// Returns the causes, by the number of the kernel function.
 pub(crate) fn causes(symbols: &KernelSymbols) -> FxHashMap<u32, BpfCause> {
     symbols.names().filter_map(|(function, name)| Some((function, cause(&name)?))).collect()
 }

@@ -55,8 +55,8 @@ pub(crate) struct Hooks {
     any: AnyHooks,
 }
 
-/// One hook per kind of probe, with the programs of all hooks of this kind. It is charged with code between a hook and its programs if the code does
-/// not show which hook was hit.
+/// One hook per kind of probe, with the programs of all hooks of this kind. Code between a hook and its programs is charged to this hook if the code
+/// does not show which hook was hit.
 #[derive(Debug, Default)]
 struct AnyHooks {
     user_probe: u32,
@@ -270,8 +270,8 @@ impl<'a> Builder<'a> {
         prog_type.is_none_or(|prog_type| types.contains(&prog_type))
     }
 
-    /// Returns true if the recorder loaded the program to count another program. Such a program has no info, and is on no hook but that of the other
-    /// program.
+    /// Returns true if the recorder loaded the program to count another program. Such a program has no info, and is on no hook except the counted
+    /// program's.
     fn counts_others(&self, program: u32) -> bool {
         self.states.is_loaded_by_recorder(&self.programs[program as usize])
     }

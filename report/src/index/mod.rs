@@ -78,7 +78,7 @@ pub(crate) struct Index {
     pub(crate) tail_calls: TailCalls,
     /// Position of each record that has a snapshot of counters: slice number and offset.
     pub(crate) snapshots: Vec<(u32, u64)>,
-    /// Runs of programs.
+    /// Run counts of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
     /// Latest totals of each event with samples counted in the kernel, by index of the event.
@@ -91,13 +91,13 @@ pub(crate) struct Index {
     pub(crate) gaps: Vec<(u64, u64)>,
     /// Start of each part of the samples, as slice number and offset; parts are about a MiB long.
     pub(crate) parts: Vec<(u32, u64)>,
-    /// Problems in reading the recording, in words.
+    /// Messages about problems in reading the recording.
     pub(crate) problems: Vec<String>,
-    /// Count of problems beyond the limit of `problems`.
+    /// Count of problems beyond [`MAX_PROBLEMS`].
     pub(crate) bad_records: u64,
 }
 
-/// Limit on problems in words; further problems are only counted.
+/// Limit on the messages about problems; further problems are only counted.
 const MAX_PROBLEMS: usize = 20;
 
 /// Limit on kernel functions: more than any kernel has. Further functions are left out.
@@ -163,7 +163,7 @@ impl Index {
         walk.finish()
     }
 
-    /// Name of code; `None` if the recording has none.
+    /// Returns the name of code; `None` if the recording has no name for it.
     pub(crate) fn code_name(&self, code: Code) -> Option<String> {
         Some(match code {
             Code::Function { program, function } => {

@@ -47,7 +47,7 @@ enum Holder {
     Workload(Workload),
     Process(u32, String),
     PinDirectory(String),
-    /// A recorder of another recording, which measures with the program.
+    /// The recorder of another recording, which uses the program to measure.
     OtherRecorder,
     /// The program is held by its attachments alone.
     Attachments,

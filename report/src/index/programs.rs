@@ -110,7 +110,7 @@ struct CodeSymbol {
     program: Option<u32>,
 }
 
-/// Joins side-band records in the order of time.
+/// Walk through the side-band records in the order of time: it assigns symbols to programs, and finds when programs are loaded and unloaded.
 #[derive(Debug, Default)]
 struct SideBandWalk {
     symbols: Vec<CodeSymbol>,
@@ -135,7 +135,8 @@ struct SideBandWalk {
 }
 
 impl Programs {
-    /// Joins the side band with the program infos and their BTF. `states` relates load times to the recording's clock and has the attach points.
+    /// Builds the list of programs from the side-band records, the program infos and their BTF. `states` relates load times to the recording's clock
+    /// and has the attach points.
     pub(crate) fn join(
         mut side: Vec<SideEvent>,
         infos: &[ProgInfo<'_>],
@@ -206,7 +207,7 @@ impl SideBandWalk {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Two cases look alike here. The symbol may be the loaded one, which the list at the start of a file and the kernel both announce. Or it
+            // Two cases look alike here. The symbol may be announced twice: by the list at the start of a file, and by the kernel. Or the symbol
             // belongs to another program at the same address, and the record of the first program's unload was lost. `bind` decides when the
             // BPF_EVENT comes.
             Some(before)

@@ -7,9 +7,9 @@
 //!   windows next to it, weighted by their lengths up to the usual length of a window. Before the first and after the last window, it is the rate of
 //!   this window.
 //!
-//! Each window therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs are
-//! `Σ rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. A part of the time that a window represents
-//! has that part of its runs, so all parts add up to the whole.
+//! Each window therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs are `Σ
+//! rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. The runs of a window are spread evenly over the
+//! time that the window represents, so the runs of all parts of the time add up to the runs of the whole time.
 //!
 //! Neighbouring windows are taken to differ only by chance. Let `d` be the difference of their rates, `o` the time seen by one window, and `o'` the
 //! time seen by its neighbour. Then `v = d²·o'/(o + o')` is the variance of the window's rate; with two neighbours, the mean of both counts. The
@@ -109,7 +109,7 @@ struct Began {
     counts: ProgramRuns,
 }
 
-/// Counts at a moment, without those made while statistics were off.
+/// Counts at a moment, without the growth in gaps.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     moment: u32,
@@ -383,7 +383,7 @@ impl RunSeries {
         Known::Value(self.beside_windows(key, stretch))
     }
 
-    /// Scales the runs of a stretch outside windows by the program's slowdown, as programs run faster while they are not counted.
+    /// Multiplies the runs of a stretch that were outside of windows by the program's slowdown: programs run more often while they are not counted.
     fn beside_windows(&self, key: ProgramKey, stretch: Stretch) -> Stretch {
         let Some(Slowing { factor, margin }) = self.slowing.get(&key).copied() else { return stretch };
         let scaled = |all: f64, counted: f64| counted + (all - counted).max(0.0) * factor;

@@ -64,7 +64,8 @@ impl States {
         }
     }
 
-    /// Adds the state of a CPU. A second state about the same gap says when the CPU was sampled again.
+    /// Adds a gap in the sampling of a CPU. A second state about the same gap replaces the first: it has the time from which the CPU was sampled
+    /// again.
     pub(crate) fn add_cpu_not_sampled(&mut self, state: state::CpuNotSampled) {
         let is_same = |known: &&mut state::CpuNotSampled| (known.cpu, known.time_ns) == (state.cpu, state.time_ns);
         match self.cpus_not_sampled.iter_mut().find(is_same) {
@@ -111,13 +112,13 @@ impl States {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
     }
 
-    /// Reasons for missing or limited counters, if any.
+    /// Returns the reasons why counters are missing or limited, if any.
     pub(crate) fn counters_note(&self) -> Option<String> {
         counters_note(self.session.as_ref(), self.stats_off.as_ref())
     }
 }
 
-/// Reasons for missing or limited counters: the session's note, and the end of run statistics.
+/// Returns the reasons why counters are missing or limited: the session's note, and the end of run statistics.
 pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
     let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
     let start_ns = session.map_or(0, |session| session.start_ns);

@@ -12,7 +12,7 @@ pub(crate) enum TaskEvent {
     Forked(u32),
 }
 
-/// Time, thread and event.
+/// Time (ns), thread id, and event of the thread.
 type TaskAt = (u64, u32, TaskEvent);
 
 /// Start of a process.

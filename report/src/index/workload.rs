@@ -63,7 +63,7 @@ impl PodNames<'_> {
     }
 
     /// Names a workload by its pod and container. The list of containers comes from their logs, so it lacks the container that only holds the pod's
-    /// namespaces: this one is named by its pod and its own short id.
+    /// namespaces. That container is named by its pod and its short id.
     fn put_into(&self, mut workload: Workload) -> Workload {
         let container = workload.id.as_deref().and_then(|id| self.by_container.get(id));
         let pod = workload.pod.as_deref().and_then(|pod| self.by_pod.get(pod));

@@ -14,7 +14,7 @@ use crate::pass::frames::{kernel_frames, kernel_words, words_of_leaf};
 
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
-/// Columns of the ledger.
+/// Columns into which the samples of a program are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChargeColumn {
     /// The program's own code.
@@ -25,7 +25,7 @@ pub enum ChargeColumn {
     Entry,
 }
 
-/// Line of the ledger that a sample is charged to.
+/// Program, or other line of the report, that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge {
     /// No program.
@@ -36,7 +36,7 @@ pub enum Charge {
         program: u32,
         /// Function that ran; `None` if the sample is in code that runs the program.
         function: Option<u32>,
-        /// Column of the ledger.
+        /// Column that the sample counts in.
         column: ChargeColumn,
         /// Address in the next inner frame: in code that the charged code called, or in an interrupt that came while the charged code ran. `None` if
         /// the charged code is the leaf, or if the frame is unknown.
@@ -119,7 +119,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Limit on the programs, and on the functions, of a chain: no kernel nests as many. Further ones are left out.
+    /// Limit on the programs, and on the functions, of a chain: no kernel nests that many. Further programs and functions are left out.
     const MAX: usize = 64;
 
     fn clear(&mut self) {

@@ -1,8 +1,8 @@
 //! Kernel frames of a sample: tells exact addresses of a call chain from return addresses. The walks in `attribution` and in `sinks::stacks` follow
 //! the same rules.
 //!
-//! The first frame is the sample's ip. In most events the chain repeats it after the marker of the kernel part. In precise events (PEBS, IBS) it does
-//! not: the processor recorded the ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later
+//! The first frame is the sample's ip. In most events, the chain repeats the ip after the marker of the kernel part. In precise events (PEBS, IBS),
+//! the chain does not: the processor recorded the ip, but the kernel unwinds from the registers of the interrupt, which came some instructions later
 //! (`intel_pmu_pebs_event_update` and `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane"). The chain
 //! then begins with a second exact address, that of the interrupt.
 
@@ -36,9 +36,9 @@ pub(crate) fn kernel_words<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<I
 
 /// Returns the number of addresses at the start of the chain that belong to the leaf's own frame or to functions that it called.
 ///
-/// It is 1 in most samples, as the chain repeats the leaf's address. In a precise event, the interrupt came later than the sample: in the leaf's
-/// function (1), in a function that the leaf's function had called meanwhile (2), or elsewhere, for instance in the function to which the leaf's
-/// function had returned (0).
+/// The number is 1 in most samples, as the chain repeats the leaf's address. In a precise event, the interrupt came later than the sample: in the
+/// leaf's function (1), in a function that the leaf's function had called meanwhile (2), or elsewhere, for instance in the function to which the
+/// leaf's function had returned (0).
 #[inline]
 pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'_>>, time_ns: u64) -> usize {
     let mut words = kernel_words(chain);

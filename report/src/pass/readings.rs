@@ -8,7 +8,7 @@ pub(crate) type Counter = (u64, u32);
 
 /// Growth of a counter from one sample to the next.
 pub(crate) struct Growth {
-    /// Position in the values of the sample.
+    /// Position of the counter among the values of the sample.
     pub(crate) nr: usize,
     pub(crate) counter: Counter,
     pub(crate) event: usize,

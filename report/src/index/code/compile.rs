@@ -29,7 +29,7 @@ impl Range {
         Range { start, end, from_ns: 0, to_ns: u64::MAX, code, announced: true }
     }
 
-    /// Returns true if the range has any address at any time.
+    /// Returns false if the range is empty, or if its load time is after its unload time.
     pub(super) fn is_any(&self) -> bool {
         self.start < self.end && self.from_ns <= self.to_ns
     }
@@ -220,7 +220,8 @@ impl Overlaps {
     }
 
     /// Returns ranges of a start, the newest first, that were loaded before `time_ns` or at most `early_ns` after it. The time with each range is the
-    /// latest unload time of this range and all older ones. [`MAX_VERSIONS`] limits the number of ranges; beyond it, the middle ones are skipped.
+    /// latest unload time of this range and all older ranges of the start. [`MAX_VERSIONS`] limits the number of ranges; beyond it, the ranges in the
+    /// middle are skipped.
     fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);

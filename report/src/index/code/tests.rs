@@ -1,4 +1,4 @@
-//! Address spaces with known answers.
+//! Lookups in kernel address spaces, with results that are known in advance.
 
 use super::*;
 use bprec_format::bprec::state::KernelSymbol;

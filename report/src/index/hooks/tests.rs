@@ -1,4 +1,4 @@
-//! Hand-made chains and attachments with known answers.
+//! Hand-made call chains and attachments, with the programs that must be found for them.
 
 use super::*;
 use crate::index::programs::ProgInfoSummary;
@@ -158,7 +158,8 @@ fn programs_are_on_hooks_while_they_are_loaded() {
     assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "no other program is attached there");
 }
 
-/// If the recording has no attachments, a hook is charged to the program of its type, provided that there is only one.
+/// If the recording has no attachments, the cost of a hook is charged to the only program of a type that the hook runs. If several programs have such
+/// a type, the program is unknown.
 #[test]
 fn of_recordings_without_attachments_the_only_program_is_told() {
     let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);

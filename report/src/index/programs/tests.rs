@@ -1,4 +1,4 @@
-//! Side bands with known answers.
+//! Side-band records, with the programs and address ranges that must result from them.
 
 use super::*;
 

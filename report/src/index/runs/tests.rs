@@ -84,7 +84,7 @@ fn runs_are_the_difference_of_the_outermost_readings() {
     assert!(!all_of_it.is_estimate);
 }
 
-/// A reading that is dated before the previous one tells when the recorder found the program: its counts start there.
+/// A reading that is dated before the previous reading has the time at which the recorder found the program. The program's counts start at this time.
 #[test]
 fn a_program_begins_where_it_was_found() {
     let other = RunStats { time_ns: 20, programs: Vec::new(), on_ns: None, others_ns: None };
@@ -392,7 +392,8 @@ fn others_count_where_they_had_statistics_on_all_the_time() {
     assert_eq!((all.count(), all.is_estimate, all.counted_ns), (120, true, 100.0));
 }
 
-/// The load time and the time of the first reading are of different clocks. Both are 30, but the program had already run 3 times at the reading.
+/// The load time and the time of the first reading come from different clocks. Both times are 30, but the program had already run 3 times at the
+/// reading.
 #[test]
 fn what_ran_before_the_first_reading_is_its_own() {
     let mut series = RunSeries::default();

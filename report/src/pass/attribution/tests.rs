@@ -1,4 +1,4 @@
-//! Hand-made chains with known answers.
+//! Hand-made call chains, with the charges that must result from them.
 
 use super::*;
 use crate::index::code::{CodeMap, Range};
@@ -176,7 +176,7 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
     // The trampoline called the function that it instruments. This function's cost is not charged to the program.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
-    // Programs 3 and 4 are attached to program 0 by a trampoline. Program 0 is further out in the chain, but they are charged.
+    // Programs 3 and 4 are attached to program 0 by a trampoline. Program 0 is further out in the chain, but programs 3 and 4 are charged.
     let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
     assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (shared, vec![0]));
     assert_eq!(index.hooks.groups()[1].programs, Box::from([3, 4]));

@@ -1,4 +1,4 @@
-//! The ledger: charges of each program by column.
+//! The ledger of an event: the samples charged to each program, by column (own code, helpers, entry code), and sums over all samples.
 
 use crate::index::Index;
 use crate::index::kernel::Role;
@@ -12,8 +12,8 @@ use bprec_format::bprec::state::OVERFLOW_PID;
 use bprec_format::misc;
 use rustc_hash::FxHashMap;
 
-/// Charges by program, stored only for programs with charges: a recording may have many events and programs, and few pairs of event and program
-/// have charges.
+/// Charges (charged samples) by program, stored only for programs with charges: a recording may have many events and programs, and few pairs of event
+/// and program have charges.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProgramCharges {
     /// Programs and charges, in the order of the first charge.
@@ -187,7 +187,7 @@ impl EventLedger {
         &mut self.groups[number]
     }
 
-    /// Counts a sample once for each group that has a program in the chain, even if it has several. `group_of` has the group of each program.
+    /// Counts a sample once for each group that has a program in the chain, even if the group has several. `group_of` has the group of each program.
     #[inline(never)]
     fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
         let group = |program: &u32| group_of[*program as usize];
@@ -303,7 +303,7 @@ impl Sink for LedgerSink<'_> {
 mod tests {
     use super::*;
 
-    /// Keys that collide, wrap around, and repeat.
+    /// Program numbers that collide in the hash table and wrap around at its end. Each program is charged several times.
     #[test]
     fn charges_of_any_programs_are_found_again() {
         let programs: Vec<u32> = (0..300).map(|at| at * 1024 % 4099 * 77).chain([u32::MAX, u32::MAX - 1]).collect();

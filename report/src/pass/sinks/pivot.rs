@@ -38,7 +38,7 @@ pub(crate) enum Key {
     Workload(u32),
     /// A kernel function.
     Kernel(u32),
-    /// An interrupt: as a callee of the program, one that came while the program ran; as a payer, one that the program ran in.
+    /// An interrupt. As a callee of the program: the interrupt came while the program ran. As a payer: the program ran in the interrupt.
     Interrupt,
     /// An interval of time, by its number.
     Interval(u64),

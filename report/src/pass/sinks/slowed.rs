@@ -1,5 +1,5 @@
 //! Corrects run counts that were made only in windows, while run statistics were on. Counting slows programs, so they run more often outside of
-//! windows. Their sampled time covers all of the recording and shows how much.
+//! windows. Samples cover all of the recording and show how much more often.
 
 use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;

@@ -167,7 +167,7 @@ impl<'i> StacksSink<'i> {
                     _ => Space::User,
                 };
                 is_exact = true;
-                // The rest of the chain is in another record. The next word is no address but names that record.
+                // The rest of the chain is in another record. The next word is not an address but the cookie of that record.
                 if word == context::USER_DEFERRED {
                     self.chain.push(StackFrame::User);
                     break;

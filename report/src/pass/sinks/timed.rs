@@ -82,7 +82,7 @@ impl TimedCounts {
         self.cells
     }
 
-    /// Merges the cells of a number and interval, so that memory does not grow with the number of samples.
+    /// Merges the cells with the same number and interval, so that memory does not grow with the number of samples.
     fn merge_cells(&mut self) {
         TimedCount::merge_all(&mut self.cells);
         for (position, cell) in (0..).zip(&self.cells) {

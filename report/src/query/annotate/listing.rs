@@ -69,7 +69,8 @@ pub(super) enum Proof {
     Line,
 }
 
-/// Pair of a call in BPF and in machine code: slot of the BPF instruction, position of the machine instruction, and target address.
+/// A call in the BPF code, paired with the same call in the machine code: slot of the BPF instruction, position of the machine instruction, and
+/// target address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PairedCall {
     pub(super) slot: u32,

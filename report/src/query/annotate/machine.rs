@@ -24,7 +24,7 @@ pub(super) struct Insn {
     pub(super) call: Call,
 }
 
-/// Call by an instruction.
+/// Call that an instruction makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     No,

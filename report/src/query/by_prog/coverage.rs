@@ -84,9 +84,9 @@ impl Facts<'_> {
         })
     }
 
-    /// Determines for each event which ticks are missing in the whole recording. A part of the time often has too few samples to show it, and
-    /// all parts must have shares by the same rule. Returns an empty list without another pass if all of the time is selected, or if no ticks
-    /// are late.
+    /// Determines for each event which ticks are missing in the whole recording. A part of the time often has too few samples to show which ticks are
+    /// missing, and all parts must have shares by the same rule. Returns an empty list without another pass if all of the time is selected, or if no
+    /// ticks are late.
     pub(super) fn find_missing_in_whole(&self) -> Result<Vec<Option<MissingTicks>>> {
         let is_late = |event| self.arrived_late(event, self.capacity_ns(event).into_value()?);
         if self.selection.window.whole || self.events().all(|event| is_late(event).is_none()) {

@@ -267,7 +267,7 @@ impl<'f> Facts<'f> {
         self.index.lost.throttled.get(&event).copied().unwrap_or(0)
     }
 
-    /// Problems in reading the recording, in words.
+    /// Messages about problems in reading the recording.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.recording.problems().to_vec();
         problems.extend(self.index.problems.iter().cloned());

@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(lengths, [1_000_000, 1_000_000, 2_000_000, 50_000_000, 100_000_000, 2_000_000_000]);
     }
 
-    /// Interval, runs, time in the runs, true if estimated.
+    /// Number of the interval, runs, time in the runs (ns), and true if the runs are estimated.
     type Shown = (u64, u64, Option<f64>, bool);
 
     fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {

@@ -157,7 +157,8 @@ struct PayerCharges {
 
 impl<'m> PayersBuilder<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> PayersBuilder<'m> {
-        // A payer has two lists of keys: its own, and for cost in interrupts the same followed by `Key::Interrupt`. Both are joined here.
+        // A payer has two lists of keys. The second list, for charged samples in interrupts, is the first list followed by `Key::Interrupt`. Both
+        // lists stand for the same payer here.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);

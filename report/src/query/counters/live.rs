@@ -152,8 +152,8 @@ impl StatAccumulator {
         self.runs.settle();
     }
 
-    /// Corrects runs that were counted in windows for the slowdown by counting. Unlike a recording, a live count has no samples that measure the
-    /// slowdown. Called once for each table, not for each reading: readings are far more frequent.
+    /// Corrects the runs that were counted in windows: counting slows programs, so they run more often outside of windows. Unlike a recording, a live
+    /// count has no samples that measure the slowdown. Called once for each table, not for each reading: readings are far more frequent.
     fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {

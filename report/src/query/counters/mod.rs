@@ -30,7 +30,7 @@ use track::Track;
 /// Counted function: program id, load time, and position of the function.
 pub(crate) type TargetKey = (u32, u64, u32);
 
-/// Counts of one target: of a program's function, or with shared counters of the machine, a CPU, a task or a cgroup.
+/// Counts of one target: of a function of a program or, with shared counters, of the machine, a CPU, a task or a cgroup.
 #[derive(Debug, Default)]
 pub(crate) struct CountedTarget {
     pub(crate) name: String,
@@ -47,8 +47,8 @@ pub(crate) struct CounterHistory {
     /// True if the counts of each interval between snapshots are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
-    /// Calibrations of exact counting, in order of time; `None` where the overhead is unknown. Another one begins when run statistics are switched on
-    /// or off, because they add to the overhead.
+    /// Calibrations of exact counting, in order of time; `None` where the overhead is unknown. A new calibration begins when run statistics are
+    /// switched on or off, because they add to the overhead.
     pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, CountedTarget>,

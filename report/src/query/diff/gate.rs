@@ -108,7 +108,8 @@ fn judgment(condition: &Condition, candidate: &Candidate<'_>, levels: &Levels) -
     judgment
 }
 
-/// Values to compare with the bound of a condition. They are new numbers, or for a relative bound, factors from the base to the new number.
+/// Values to compare with the bound of a condition. The values are numbers of the new side or, for a relative bound, ratios of the new number to the
+/// base.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,
@@ -128,7 +129,7 @@ impl Evidence {
     }
 }
 
-/// Returns the interval of the number that a condition bounds.
+/// Returns the confidence interval of the number that a condition bounds, and the nearest number that would be detected as beyond the bound.
 ///
 /// # Errors
 /// Fails with the reason if the number is unknown.

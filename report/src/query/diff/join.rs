@@ -90,7 +90,8 @@ fn put_together(mut base: SidePrograms, new: SidePrograms, has_tags: bool) -> Ve
     joined
 }
 
-/// Matches, by a key, the programs that have no match yet. Two programs match if no other of these programs on their side has the same key.
+/// Matches programs of base and new by a key, among the programs that have no match yet. A program of base matches a program of new if both have the
+/// same key, and no other program without a match has this key.
 fn pair<K: Ord>(
     base: &mut SidePrograms,
     new: &mut SidePrograms,

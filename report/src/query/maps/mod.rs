@@ -222,7 +222,7 @@ impl<'a> MapsReport<'a> {
     }
 
     fn is_asked(&self, id: u32, options: &MapsOptions) -> bool {
-        // Matches the whole name, or the name as the kernel truncates it.
+        // A filter may match the whole name, or the name as the kernel truncates it.
         let is_named = || {
             let kept = self.index.states.maps.get(&id).map(|about| String::from_utf8_lossy(&about.name));
             let (whole, kept) = (self.map_name(id).unwrap_or_default(), kept.unwrap_or_default());

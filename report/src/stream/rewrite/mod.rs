@@ -59,7 +59,7 @@ pub struct RewriteSummary {
     pub announced_bytes: u64,
     /// Bytes of the announced records that the file lacks.
     pub missing_bytes: u64,
-    /// Defects of the input, in words.
+    /// Messages about defects of the input.
     pub problems: Vec<String>,
 }
 

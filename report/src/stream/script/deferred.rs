@@ -55,8 +55,8 @@ impl Deferred {
         Some(oldest)
     }
 
-    /// Removes and returns all waiting samples of a thread. The flag is true for samples that wait for the chain with this cookie. The others can no
-    /// longer get their chain: a thread has one deferred chain at a time, so chains with earlier cookies will not come.
+    /// Removes and returns all waiting samples of a thread. The flag is true for samples that wait for the chain with this cookie. The other samples
+    /// can no longer get their chain: a thread has one deferred chain at a time, so chains with earlier cookies will not come.
     pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
         let places = self.of_thread.remove(&tid).unwrap_or_default();
         let samples = places.iter().filter_map(|place| self.waiting.remove(place));

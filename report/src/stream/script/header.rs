@@ -49,7 +49,10 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
     let RecordedFacts { machine_id, boot_id, longest_gap_ns, traces } = RecordedFacts::of(recording);
     let ids = [("machine id", machine_id), ("boot id", boot_id)].into_iter().filter(|(_, id)| !id.is_empty());
     lines.extend(ids.map(|(what, id)| format!("{what} : {id}")));
-    lines.extend(longest_gap_ns.map(|ns| format!("longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
+    lines.extend(
+        longest_gap_ns
+            .map(|ns| format!("longest time between two reads of the ring buffers : {:.1} ms", ns as f64 / 1e6)),
+    );
     if traces.bytes > 0 {
         let kind = traces.kind().unwrap_or_else(|| "of an unknown type".into());
         lines.push(format!("hardware trace data : {} bytes ({kind}), not decoded here", traces.bytes));

@@ -102,7 +102,7 @@ pub struct ScriptSummary {
     pub unreadable: u64,
     /// First unreadable record: offset and reason.
     pub first_unreadable: Option<bprec_format::Error>,
-    /// Defects of the input, in words.
+    /// Messages about defects of the input.
     pub problems: Vec<String>,
 }
 

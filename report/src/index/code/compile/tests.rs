@@ -1,4 +1,4 @@
-//! Ranges with known answers.
+//! Lookups in ranges of code, with results that are known in advance.
 
 use super::*;
 
