@@ -214,7 +214,7 @@ enum Strangers {
 enum Multi {
     /// No program: the trampoline belongs to a function of a BPF program, and `tracing_multi` links attach only to kernel functions.
     None,
-    /// Programs of links that attach to more functions than the recording lists, as the trampoline's function may be one of the others.
+    /// Programs of links that attach to more functions than the recording lists, as the trampoline's function may be one of the unlisted functions.
     Unlisted,
     /// All programs of these links, because the trampoline's function is unknown.
     All,

@@ -8,7 +8,7 @@ pub(crate) struct Contents {
     /// Description of the map from the first part, with the bytes of all parts.
     pub(crate) whole: MapContents,
     end: Option<ContentsEnd>,
-    /// True if a part is missing. The parts after the missing one are not used.
+    /// True if a part is missing. The parts after a missing part are not used.
     has_gap: bool,
 }
 

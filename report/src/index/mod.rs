@@ -112,7 +112,7 @@ pub(crate) struct Wanted {
     pub(crate) contents: bool,
     /// Mapped files of processes.
     pub(crate) user_code: bool,
-    /// Number of threads; by default, the number of CPUs.
+    /// Number of threads for reading; `None` for the number of CPUs.
     pub(crate) threads: Option<usize>,
 }
 
@@ -269,7 +269,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::THROTTLE
             | RecordType::AUXTRACE_INFO
             | RecordType::AUXTRACE => true,
-            // Maps of the kernel and its modules are always needed. Their records have the CPU mode of the kernel.
+            // Mappings of the kernel and its modules are always needed. Their records have the CPU mode of the kernel.
             RecordType::MMAP | RecordType::MMAP2 => {
                 needs_user_code
                     || endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
@@ -383,7 +383,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn kernel_map(&mut self, addr: u64, len_bytes: u64, name: &[u8]) {
-        // If addresses are hidden, the kernel's map starts at 0 and is useless.
+        // If addresses are hidden, the kernel's mapping starts at 0 and is useless.
         if addr != 0 && self.maps.len() < MAX_SYMBOLS {
             self.maps.push((addr, addr.saturating_add(len_bytes), String::from_utf8_lossy(name).into_owned()));
         }
@@ -459,7 +459,8 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn aggregation(&mut self, aggregation: state::Aggregation) {
         let Some(event) = self.recording.events.index_of_id(aggregation.event_id) else { return };
-        // A sample record of such an event stands for several samples, and its weight gives their number. Without weights, the totals are of no use.
+        // A sample record of an event with samples counted in the kernel stands for several samples, and the record's weight gives their number.
+        // Without weights, the totals are of no use.
         if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
             let last = self.index.aggregations.entry(event).or_insert(aggregation);
             if last.time_ns <= aggregation.time_ns {
@@ -480,7 +481,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let infos = self.infos();
         let btf = self.btf();
         let mut index = self.index;
-        // Each file of the recording repeats these entries.
+        // Each file of the recording repeats these states.
         if !is_one_file {
             self.missed.compact();
             self.attachments.compact();

@@ -199,7 +199,7 @@ fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
     owners.get(since.checked_sub(1)?).and_then(|(_, owner)| *owner)
 }
 
-/// Adds the holders of a program; returns the number of one of them.
+/// Adds the holders of a program; returns the number of one of the holders.
 fn hold(program: &IndexedProgram, index: &Index, sets: &mut HolderSets, pids: &mut BTreeMap<u32, usize>) -> usize {
     let states = &index.states;
     let Some(state) = program.key().and_then(|key| states.programs.get(&key)) else {

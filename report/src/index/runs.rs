@@ -32,7 +32,7 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Least share of the time with statistics on for which they count as always on. With a smaller share, they are on in windows.
+/// Least share of the time with statistics on from which statistics count as always on. With a smaller share, they count as on in windows.
 const ALWAYS: f64 = 0.98;
 /// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
@@ -40,7 +40,7 @@ const FEW_WINDOWS: usize = 3;
 /// intervals become one.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
-/// Number of moments up to which the limit on points drops none.
+/// Number of moments up to which the limit on points drops no moment.
 const LEAST_MOMENTS: usize = 64;
 /// Approximate limit on the intervals of [`RunSeries::cuts`].
 const MOST_CUTS: usize = 256;
@@ -57,7 +57,7 @@ pub(crate) struct RunSeries {
     windows: Vec<StatsWindow>,
     /// Moments that cut the recording into intervals. Each window is in one interval.
     cuts: Vec<u64>,
-    /// Median time with statistics on in the windows beside gaps, ns.
+    /// Median of the time with statistics on, ns, in windows next to a gap.
     usual_ns: f64,
     /// Slowdown of programs while their runs are counted, if known.
     slowing: FxHashMap<ProgramKey, Slowing>,

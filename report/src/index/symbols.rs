@@ -112,14 +112,14 @@ impl KernelSymbols {
     }
 }
 
-/// Ranges of the kernel's text and its modules, from the maps that recorders write with pid −1.
+/// Ranges of the kernel's text and its modules, from the MMAP records that recorders write with pid −1.
 #[derive(Debug, Default)]
 pub(crate) struct KernelMaps {
     maps: Intervals<String>,
 }
 
 impl KernelMaps {
-    /// Collects maps given by start, end and name.
+    /// Collects mappings of the kernel and its modules, given by start, end and name.
     pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
         maps.sort();
         maps.dedup();
@@ -131,7 +131,7 @@ impl KernelMaps {
         self.maps.is_empty()
     }
 
-    /// Returns the name of the map that contains an address, such as `[kernel.kallsyms]` or `[module]`.
+    /// Returns the name of the mapping that contains an address, such as `[kernel.kallsyms]` or `[module]`.
     pub(crate) fn find(&self, addr: u64) -> Option<&str> {
         self.maps.at(addr).map(|(name, _)| name.as_str())
     }

@@ -120,7 +120,8 @@ fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
 #[test]
 fn a_return_address_is_behind_the_call() {
     let index = index(true);
-    // A call is the last instruction of the subprogram, so its return address belongs to no program. The byte before it does.
+    // A call is the last instruction of the subprogram, so its return address belongs to no program. The byte before the return address belongs to
+    // the program.
     assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
     // As the exact address of a leaf, the same address does not belong to the program.
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
@@ -144,7 +145,7 @@ fn a_chain_may_begin_behind_the_leaf() {
     assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
     let entry = Charge::Program { program: 2, function: None, column: ChargeColumn::Entry, called: Some(ENTER + 4) };
     assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
-    // Neither the sampled function nor the interrupted one was called by a program, so nothing is charged to a program.
+    // Neither the sampled function nor the interrupted function was called by a program, so nothing is charged to a program.
     assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 

@@ -93,7 +93,7 @@ impl ChargedRow {
     }
 }
 
-/// Charges by column of the ledger.
+/// Charged samples, by column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Charges {
     /// Samples in the program's own functions.

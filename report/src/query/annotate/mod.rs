@@ -45,7 +45,7 @@ pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &A
     of_first(&facts, &sites, facts.events(), options)
 }
 
-/// Reads all samples once, for the ledger and for sample counts by address.
+/// Reads all samples once, for the charges of programs and for sample counts by address.
 fn gather<'f>(
     recording: &'f OpenRecording<'_>,
     index: &'f Index,

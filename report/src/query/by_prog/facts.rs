@@ -1,4 +1,5 @@
-//! Facts of a recording, the basis of all reports: the ledger and further tables of one pass over the samples, and their interpretation.
+//! Facts of a recording, the basis of all reports: the ledger (samples charged to each program), further tables from the same pass over the samples,
+//! and their interpretation.
 
 use super::blinded;
 use super::groups::Grouping;

@@ -63,7 +63,7 @@ pub(crate) fn payers(
     keys: &[Payer],
 ) -> Result<Payers> {
     let keys = distinct(keys);
-    // The ledger is needed only for the totals by which costs are divided, so programs are not split.
+    // The charges of programs are needed only for the totals by which costs are divided, so programs are not split.
     let options = Options { by: None, ..options.clone() };
     let wanted = WantedFacts { pivots: vec![key(keys.clone())], ..WantedFacts::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;

@@ -159,7 +159,7 @@ impl Redactor {
                 }
                 Some(events.to_bytes(endian))
             }
-            // The layout of the topology needs another section, and flags have no layout: nothing in them is a secret.
+            // Sections without secrets, copied as they are: the layout of the topology depends on another section, and the two flags have no layout.
             Feature::CPU_TOPOLOGY | Feature::BRANCH_STACK | Feature::STAT => Some(section.bytes.to_vec()),
             // Redacted records are not compressed.
             Feature::COMPRESSED => None,

@@ -100,7 +100,7 @@ impl Names {
     }
 
     /// Redacts a program name. The kernel stores it truncated to 15 bytes in one place and in full in another. The truncated part alone decides the
-    /// replacement, so that both get the same.
+    /// replacement, so that both names get the same replacement.
     pub(super) fn program(&mut self, name: &[u8]) -> Vec<u8> {
         const KERNEL_NAME_BYTES: usize = 15;
         // Reports recognize the recorder's own programs by these names.

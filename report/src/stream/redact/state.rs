@@ -81,8 +81,9 @@ impl Secrets for Redactor {
     }
 }
 
-/// Marks the names in a target that an older recorder wrote without marks, for the kinds of attachment whose numbers need them: names of the kernel's
-/// functions, tracepoints and devices, events, and maps with tail calls. Targets of other kinds are replaced as a whole.
+/// Marks the name in an attachment's target that an older recorder wrote without marks, so that redaction treats the name by its kind: a kernel
+/// function, tracepoint or device, an event, or a map of tail calls. A target of any other kind of attachment stays unmarked, and is replaced as a
+/// whole.
 fn mark_names(attachment: &mut Attachment) {
     const KERNEL_NAMES: [&str; 11] = [
         "tracepoint",

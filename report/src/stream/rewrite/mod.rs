@@ -271,8 +271,8 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// Appends a record to `out`. Appends nothing if a repair drops the record, or if a file has its content elsewhere, such as in a section
-/// (`Fate::Moved`).
+/// Appends a record to `out`. Appends nothing if a repair drops the record, or if the output stores the record's content elsewhere, such as in a
+/// section (`Fate::Moved`).
 fn write(
     rewriter: &mut Rewriter,
     repair: &mut Option<Repair>,
