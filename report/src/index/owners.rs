@@ -35,7 +35,8 @@ pub(crate) struct Owners {
     pub(crate) list: Vec<BpfOwner>,
     /// Number of the owner of each program.
     of_program: Vec<u32>,
-    /// Owners of each process as (time in ns from which the owner holds, owner), ascending. Has only processes that belong to an owner at some time.
+    /// Owners of each process as (time, ns, from which the process belongs to the owner; the owner or `None`), ascending by time. Has only processes
+    /// that belong to an owner at some time.
     of_process: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
     /// Owner of each workload.
     of_workload: FxHashMap<u32, u32>,

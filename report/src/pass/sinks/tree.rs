@@ -87,7 +87,7 @@ pub(crate) struct TreeSink<'i> {
     codes: CodeCache<'i>,
     /// Buffer for the path of the current sample, innermost first.
     way: Vec<Step>,
-    /// Segments of the call stack in `way`: one for each program.
+    /// Segments of the call stack in `way`, innermost first. A program that occurs again further out has a further segment.
     segments: Vec<Segment>,
 }
 

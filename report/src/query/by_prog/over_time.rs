@@ -199,7 +199,7 @@ struct SpreadCounts<'s> {
     interval_ns: u64,
     /// Count of intervals in the selected time.
     intervals: u64,
-    /// Index of the last interval, which also gets everything later.
+    /// Index of the last interval, which also gets all later counts.
     last: u64,
     cpus: Option<u32>,
 }

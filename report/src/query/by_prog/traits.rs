@@ -33,7 +33,7 @@ pub(super) fn happened(program: &Program) -> bool {
 pub(super) enum WithoutSamples {
     /// The program has a row, or is in the row of its group.
     Listed,
-    /// The program is only counted, as one of the quiet programs.
+    /// The program has no row and is counted as quiet: it was not active, or was not requested.
     Quiet,
     /// The program is left out, because it counts other programs. It ran, so it does not count as quiet.
     Left,
@@ -91,7 +91,7 @@ pub(super) struct Common {
     pub(super) traits: Vec<Traits>,
     /// Number of programs that are listed even without samples.
     pub(super) listed: usize,
-    /// Number of programs that count as quiet in an event that has no samples of them.
+    /// Number of programs that count as quiet ([`WithoutSamples::Quiet`]) in an event that has no samples of them.
     pub(super) quiet: usize,
     /// True if some programs are in program arrays.
     pub(super) has_tail_called: bool,

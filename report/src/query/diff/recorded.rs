@@ -67,7 +67,7 @@ impl EventsCompared {
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) facts: DiffRecording,
-    /// Target of the recording, in words.
+    /// Target of the recording, as text.
     pub(super) target: Option<String>,
     pub(super) is_cut_off: bool,
     /// True if the recording has attach points.
