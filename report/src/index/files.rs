@@ -6,8 +6,8 @@ use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts
 use std::collections::BTreeMap;
 
 /// Limits on the time from the end of a file to the start of the next file; a longer time is a gap in the recording. The first limit is for a file
-/// that continues the recording of the file before, by the recorder's states. The second limit is for files without these states: the times of their
-/// first and last samples stand for their start and end. Between two separate recordings with states, any time is a gap.
+/// that continues the recording of the previous file, as the recorder's states say. The second limit is for files without these states: the times of
+/// their first and last samples stand for their start and end. Between two separate recordings with states, any time is a gap.
 const CONTIGUOUS_NS: u64 = 100_000_000;
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 

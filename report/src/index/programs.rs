@@ -110,7 +110,8 @@ struct CodeSymbol {
     program: Option<u32>,
 }
 
-/// Walk through the side-band records in the order of time: it assigns symbols to programs, and finds when programs are loaded and unloaded.
+/// State of a walk through the side-band records in the order of time. The walk assigns symbols to programs, and finds when programs are loaded and
+/// unloaded.
 #[derive(Debug, Default)]
 struct SideBandWalk {
     symbols: Vec<CodeSymbol>,

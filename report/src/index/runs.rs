@@ -7,9 +7,9 @@
 //!   windows next to it, weighted by their lengths up to the usual length of a window. Before the first and after the last window, it is the rate of
 //!   this window.
 //!
-//! Each window therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs are `Σ
-//! rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. The runs of a window are spread evenly over the
-//! time that the window represents, so the runs of all parts of the time add up to the runs of the whole time.
+//! Each window therefore represents a time `Λ`: itself and its share of the gaps next to it. Statistics were on for `o` of this time. The runs are
+//! `Σ rate·Λ`. Windows are not pooled: a busy time counts by its length, even if little of it was seen. The runs of a window are spread evenly over
+//! the time that the window represents, so the runs of all parts of the time add up to the runs of the whole time.
 //!
 //! Neighbouring windows are taken to differ only by chance. Let `d` be the difference of their rates, `o` the time seen by one window, and `o'` the
 //! time seen by its neighbour. Then `v = d²·o'/(o + o')` is the variance of the window's rate; with two neighbours, the mean of both counts. The
@@ -32,7 +32,7 @@ use slowing::Slowing;
 /// Id and load time of a program.
 pub(crate) type ProgramKey = (u32, u64);
 
-/// Least share of the time with statistics on from which statistics count as always on. With a smaller share, they count as on in windows.
+/// Statistics that were on for at least this share of the time count as always on. With a smaller share, they count as on in windows.
 const ALWAYS: f64 = 0.98;
 /// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;

@@ -64,8 +64,8 @@ impl States {
         }
     }
 
-    /// Adds a gap in the sampling of a CPU. A second state about the same gap replaces the first: it has the time from which the CPU was sampled
-    /// again.
+    /// Adds a gap in the sampling of a CPU. A second state about the same gap replaces the first: the second state has the time from which the CPU
+    /// was sampled again.
     pub(crate) fn add_cpu_not_sampled(&mut self, state: state::CpuNotSampled) {
         let is_same = |known: &&mut state::CpuNotSampled| (known.cpu, known.time_ns) == (state.cpu, state.time_ns);
         match self.cpus_not_sampled.iter_mut().find(is_same) {

@@ -1,9 +1,9 @@
 //! Slowdown by counting: a load that keeps a CPU busy runs less often in windows, while statistics are on, than outside of them.
 //!
 //! - In windows, counting took the part `c` of a CPU: the number of runs times the cost of counting a run, divided by the time in windows. Outside of
-//!   windows, a load without spare time runs `1/(1 − c)` times as often, and a load with spare time equally often. The factor is `1 + p·(1/(1 − c) −
-//!   1)`, where `p` is 1 for a load without spare time, and 0 for a load with spare time. `p` may be above 1, because opening and closing a window
-//!   takes the load's time, too. The prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on.
+//!   windows, a load without spare time runs `1/(1 − c)` times as often, and a load with spare time equally often. The factor is
+//!   `1 + p·(1/(1 − c) − 1)`, where `p` is 1 for a load without spare time, and 0 for a load with spare time. `p` may be above 1, because opening and
+//!   closing a window takes the load's time, too. The prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on.
 //! - Samples cover all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
 //!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
 
