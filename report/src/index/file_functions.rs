@@ -36,7 +36,7 @@ pub(crate) struct FileFunctions {
 }
 
 impl FileFunctions {
-    /// Makes the functions of a file from the recorder's states.
+    /// Collects the functions of a file from the recorder's states.
     fn of_states(path: &[u8], functions: &mut dyn Iterator<Item = &state::FileFunction>) -> FileFunctions {
         let functions = functions.map(|function| {
             let end = function.offset.saturating_add(function.len_bytes);

@@ -229,7 +229,7 @@ mod tests {
         let of = |number, hook| origin(&programs, &maps, &known, number, hook, 500);
         assert_eq!((of(2, None), of(2, Some("sys_enter"))), (Some(0), Some(0)));
         assert_eq!(of(2, Some("sys_exit")), None, "no program on this hook reaches program 12");
-        assert_eq!(of(3, None), None, "10 and 11 do");
+        assert_eq!(of(3, None), None, "programs 10 and 11 both reach program 13");
         assert_eq!((of(3, Some("sys_enter")), of(3, Some("sys_exit"))), (Some(0), Some(1)));
         at.push(attached(13, "raw_tracepoint", "sys_exit"));
         let known = states(&at, &arrays);

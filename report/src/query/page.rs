@@ -21,7 +21,8 @@ use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Reads the call chains of an event, the report by program and the counters. Frames in programs have source lines if `kept.addresses` is set.
+/// Returns the call chains of the first selected event that has samples, the report by program, and the counters. Frames in programs have source
+/// lines if `kept.addresses` is set.
 pub(crate) fn profile(
     recording: &OpenRecording<'_>,
     index: &Index,
@@ -42,10 +43,10 @@ const PAGE_ROWS: usize = 7;
 /// Limit on the rows of a terminal screen; the screen scrolls.
 const SCREEN_ROWS: usize = 200;
 
-/// Share of a program's cost, %: smaller parts of the program's tree are folded.
+/// Least share of a node in a program's cost, %: smaller nodes of the program's tree are folded.
 const LEAST_PART_PERCENT: f64 = 0.5;
 
-/// Makes everything that a page shows of the first selected event that has samples.
+/// Makes a page about the first selected event that has samples.
 pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
     let intervals = IntervalQuery::of_selected(recording, index, options)?;

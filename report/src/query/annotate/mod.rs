@@ -45,7 +45,7 @@ pub(crate) fn annotate(recording: &OpenRecording<'_>, index: &Index, options: &A
     of_first(&facts, &sites, facts.events(), options)
 }
 
-/// Reads all samples once, for the charges of programs and for sample counts by address.
+/// Collects the charges of programs and the sample counts by address, in one pass over the samples.
 fn gather<'f>(
     recording: &'f OpenRecording<'_>,
     index: &'f Index,

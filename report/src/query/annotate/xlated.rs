@@ -54,9 +54,9 @@ const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 const MAY_GOTO: u8 = 0xe0;
 
-/// Offset of a move that computes the address of this CPU's instance of a variable.
+/// Value of the `off` field of a move that computes the address of this CPU's instance of a variable.
 const PER_CPU: i16 = -1;
-/// Offset of a move between address spaces.
+/// Value of the `off` field of a move between address spaces.
 const ADDRESS_SPACE: i16 = 1;
 
 /// Returns the text of the instruction in slot `at`. `second` is the next slot; `name` looks up names of numbers.

@@ -25,7 +25,7 @@ const OUTPUT_MIN_PERCENT: f64 = 10.0;
 /// Least share of entry code in a program, %, for a finding.
 const ENTRY_MIN_PERCENT: f64 = 20.0;
 
-/// Applies all rules.
+/// Makes the report by program, and returns the findings of all rules about it.
 pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Advice> {
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, limit: None, ..options.clone() };
     let report = build(recording, index, &options)?;
@@ -37,7 +37,7 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
     })
 }
 
-/// Applies all rules to a report whose programs are split by helper. Only requested programs are in findings.
+/// Returns the findings of all rules about a report whose programs are split by helper. Findings have only requested programs.
 pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
     let asked = Asked::new(&options.programs, &index.programs.list);

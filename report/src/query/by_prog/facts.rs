@@ -109,7 +109,8 @@ impl KeyBy {
 }
 
 impl<'f> Facts<'f> {
-    /// Reads all samples once, for the ledger, the wanted facts and another sink.
+    /// Reads the selected samples in one pass, for the ledger, the wanted facts and another sink. If only a part of the time is selected, and ticks
+    /// are late in this part, reads the samples of the whole recording as well.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.

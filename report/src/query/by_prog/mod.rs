@@ -30,13 +30,13 @@ use shares::EventWhole;
 use std::sync::Arc;
 use traits::{ROWS_WITHOUT_SAMPLES, WithoutSamples};
 
-/// Makes the report.
+/// Makes the report by program.
 pub(crate) fn build(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<Report> {
     Ok(Facts::gather(recording, index, options, WantedFacts::default(), |_| ())?.0.report())
 }
 
 impl Facts<'_> {
-    /// The report by program.
+    /// Returns the report by program.
     pub(crate) fn report(&self) -> Report {
         let asked = &self.selection.asked;
         let mut report = Report {

@@ -25,7 +25,7 @@ const INTERVALS: u64 = 60;
 /// Limit on the number of intervals for which counts are reported; beyond it, counts over time are unknown.
 const COUNTED_INTERVALS_MAX: u64 = 10_000;
 
-/// Makes the report. `interval_ns` is the length of an interval; `None` chooses a round length.
+/// Makes the report of costs over time. `interval_ns` is the length of an interval; `None` chooses a round length.
 pub(crate) fn over_time(
     recording: &OpenRecording<'_>,
     index: &Index,

@@ -55,7 +55,7 @@ pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
     KeyBy::Payers { payers, is_whole: true }
 }
 
-/// Makes the report. All of `keys` together identify a payer; without keys, the name of the task does.
+/// Makes the report of costs by payer. All of `keys` together identify a payer; without keys, the name of the task does.
 pub(crate) fn payers(
     recording: &OpenRecording<'_>,
     index: &Index,

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Makes the report. Nodes with less than `percent_limit` % of [`Tree::total`] are folded.
+/// Makes the report of costs as trees. Nodes with less than `percent_limit` % of [`Tree::total`] are folded.
 pub(crate) fn trees(
     recording: &OpenRecording<'_>,
     index: &Index,

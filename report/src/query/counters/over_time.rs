@@ -22,7 +22,7 @@ use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// Reads the snapshots and makes the report.
+/// Reads the snapshots, and makes the report of counters from snapshot to snapshot.
 pub(crate) fn over_time(recording: &OpenRecording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
     Asked::of(options, index)?;
     let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
@@ -30,7 +30,7 @@ pub(crate) fn over_time(recording: &OpenRecording<'_>, index: &Index, options: &
     Ok(report(recording, index, options, &history, &window))
 }
 
-/// Makes the report from counts between snapshots.
+/// Makes the report of counters from the counts in `history`.
 pub(crate) fn report(
     recording: &OpenRecording<'_>,
     index: &Index,

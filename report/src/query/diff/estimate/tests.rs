@@ -179,7 +179,7 @@ fn real_loads_told_apart() {
         }
     }
     println!(
-        "{caught} of 1,000 caught; of {pairs} pairs as recorded {alarms} beyond +0%, {beyond} beyond +2%, {slower} of 5 % more beyond +0%"
+        "{caught} of 1,000 changes detected; of {pairs} pairs of half minutes, {alarms} differ by more than 0 %, {beyond} by more than 2 %, {slower} if 5 % is added"
     );
     assert!(caught >= 900, "{caught}");
     assert!(beyond == 0 && slower * 100 >= pairs * 90, "{beyond} {slower} of {pairs}");
