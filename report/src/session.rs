@@ -82,8 +82,8 @@ impl<'a> Session<'a> {
         Ok(Interval::new(report, from_ns, to_ns))
     }
 
-    /// Reports the runs of an interval, and the samples from `sampled_from_ns` to the end of the interval: a short interval has few samples. With
-    /// [`Sort::Cpu`], the runs of the interval order the rows.
+    /// Reports the runs of an interval, and the samples from `sampled_from_ns` to the end of the interval. A short interval alone has few samples, so
+    /// `sampled_from_ns` can be earlier than the start of the interval. With [`Sort::Cpu`], the runs of the interval order the rows.
     ///
     /// # Errors
     /// Same as [`Session::interval`].
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
         self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
     }
 
-    /// Reads the model that a screen requested.
+    /// Computes the model that an interactive screen requested, and returns the answer for the screen.
     #[cfg(feature = "tui")]
     pub fn answer(&self, read: &tui::Read) -> tui::Answer {
         read.answer(self.screen_model(read.kind(), read.query()))

@@ -211,8 +211,8 @@ fn a_part_of_the_time_has_the_runs_of_that_time() {
     }
 }
 
-/// Returns the notes of a generated recording, after its rows as text. Each program runs all the time in the windows that `is_busy` selects, and not
-/// in other windows.
+/// Returns the rows of a generated recording as text, and its notes. Each program runs all the time in the windows that `is_busy` selects, and not in
+/// other windows.
 fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     let shape = Shape { record_bytes: 8 << 20, programs: 4, bpf_percent, ..Shape::default() };
     let (bytes, _) = generate_bytes(&shape).unwrap();

@@ -41,7 +41,7 @@ pub struct EventTrees {
     pub entry_unattributed: Count,
     /// Samples in the interpreter, if the program is unknown.
     pub interpreted: Count,
-    /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the ledger.
+    /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the report by program.
     pub total: Count,
 }
 
@@ -55,7 +55,7 @@ pub struct Tree {
     pub id: Option<u32>,
     /// Name of the program.
     pub name: String,
-    /// Samples charged to the program, as in its row of the ledger: the sum of the own samples of all nodes.
+    /// Samples charged to the program, as in its row of the report by program: the sum of the own samples of all nodes.
     #[serde(flatten)]
     pub count: Count,
     /// Share of the cost of all BPF, %.
@@ -89,7 +89,7 @@ pub struct TailCallChain {
 pub struct TailCallOrigin {
     /// Program whose tail calls led to the target; `None` if this program is ambiguous or not in the recording.
     pub program: Option<ProgramName>,
-    /// Samples charged to the tail-call target.
+    /// Samples charged to the target in runs that began with `program`.
     #[serde(flatten)]
     pub count: Count,
 }
