@@ -197,7 +197,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     })
 }
 
-/// With -b, refuses all other targets (`-C`, `-p`, `-t`, cgroups) and `--bpf-counters`. Without -b, refuses targets and events that need
+/// With `-b`, refuses `-C`, `-p`, `-t`, `-G` and `--bpf-counters`. Without `-b` and `--bpf-counters`, refuses targets and events that need
 /// `--bpf-counters`.
 fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     let (target, has_programs) = (&args.measure, !args.bpf_prog.is_empty());

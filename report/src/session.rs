@@ -132,8 +132,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
-    /// Reports the cost of each program, and the cost of all programs in about sixty intervals. [`Report::write_table_as`] draws the intervals as
-    /// spark lines.
+    /// Reports the cost of each program, in total and in about sixty intervals. [`Report::write_table_as`] draws the intervals as spark lines.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -252,7 +251,7 @@ impl<'a> Session<'a> {
         self.recording.checked(page::profile(&self.recording, &self.index, options, kept))
     }
 
-    /// Returns the models of the HTML page: the report, the report over time, and the call chains of the first selected event that has samples.
+    /// Returns the data of the HTML page: the models of all views, and the call chains of the first selected event that has samples.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.

@@ -9,7 +9,7 @@ use bprec_report::{Document, Input, Options, Payer, Session};
 /// Period of a sample, ns.
 const PERIOD_NS: u64 = 250_000;
 
-/// Three seconds, each with its number of samples: runs of 1 : 9, runs of 9 : 1, and no counted runs.
+/// Three seconds. The runs of the two programs are 1 : 9 in the first second and 9 : 1 in the second; no runs are counted in the third.
 const SECONDS: [SharedHook; 3] = [
     SharedHook { samples: 100, runs: [1_000, 9_000] },
     SharedHook { samples: 300, runs: [9_000, 1_000] },

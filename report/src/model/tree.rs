@@ -68,7 +68,8 @@ pub struct Tree {
     pub inside: Vec<OtherProgram>,
     /// Cost of the program and of the targets of its tail calls together; `None` without tail calls.
     pub chain: Option<TailCallChain>,
-    /// Programs whose tail calls led to this program, with their share of its samples.
+    /// Programs that a hook ran and whose tail calls led to this program, with their share of its samples. If a hook also runs this program itself, the
+    /// list has this program, too. Empty without such tail calls.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
@@ -84,10 +85,10 @@ pub struct TailCallChain {
     pub reached: Vec<OtherProgram>,
 }
 
-/// A program whose tail calls led to another program.
+/// A program that a hook ran, as the origin of runs of a tail-call target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
-    /// Program whose tail calls led to the target; `None` if this program is ambiguous or not in the recording.
+    /// Program that the hook ran first; `None` if this program is ambiguous or not in the recording.
     pub program: Option<ProgramName>,
     /// Samples charged to the target in runs that began with `program`.
     #[serde(flatten)]

@@ -395,7 +395,7 @@ impl Browser {
         }
     }
 
-    /// Selects another row. `to` returns it from the selected row and the number of rows on the screen.
+    /// Selects another row. `to` returns the new row from the selected row and the number of rows on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = usize::from(self.rows_area.height.max(1));
         let Some(page) = self.pages.last_mut() else { return };
