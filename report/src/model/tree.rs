@@ -68,8 +68,8 @@ pub struct Tree {
     pub inside: Vec<OtherProgram>,
     /// Cost of the program and of the targets of its tail calls together; `None` without tail calls.
     pub chain: Option<TailCallChain>,
-    /// Programs that a hook ran and whose tail calls led to this program, with their share of its samples. If a hook also runs this program itself, the
-    /// list has this program, too. Empty without such tail calls.
+    /// Programs that a hook ran and whose tail calls led to this program, with their share of its samples. The list has this program, too, if a hook
+    /// also runs it. Empty without such tail calls.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
