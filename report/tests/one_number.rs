@@ -32,8 +32,8 @@ fn recording() -> (Input, Vec<State>) {
     })
 }
 
-/// Replaces the run statistics of a recording: the new ones are on only in windows of 10 ms in every 100 ms. `counts` gets the number of a window and
-/// the last reading of the recording; it returns (runs, time) of each program at the start and at the end of the window.
+/// Replaces the run statistics of a recording: the new statistics are on for only 10 ms in every 100 ms. `counts` gets the number of such a window
+/// and the last reading of the recording. It returns (runs, time) of each program at the start and at the end of the window.
 fn in_windows(bytes: &[u8], mut counts: impl FnMut(u64, &RunStats) -> [Vec<(u64, u64)>; 2]) -> (Input, Vec<State>) {
     let parsed = File::parse(bytes).unwrap();
     let (section, endian) = (parsed.data(), parsed.endian());
