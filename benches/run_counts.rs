@@ -1,10 +1,11 @@
 //! Recordings of loads that make system calls. A BPF program runs on each call. The bench compares RUNS of this program with its true count of runs,
 //! and checks the margin of RUNS. Needs root and an idle machine.
 //!
-//! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: the default, 11 rounds of 2, 5 and 20 s, is 396 recordings in over an hour.
+//! `cargo bench --bench run_counts -- [ROUNDS] [SECONDS,…] [LOAD]`: by default, 11 rounds with recordings of 2, 5 and 20 s. These 396 recordings take
+//! more than an hour.
 //!
-//! The BPF program counts its own runs. The bench reads this count every 5 ms, with the recording's clock, and interpolates at the first and the last
-//! reading of the recording.
+//! The BPF program counts its own runs. The bench reads this count every 5 ms, by the recording's clock. From these readings it interpolates the
+//! count at the recording's first and last reading of run statistics: the difference is the true count of runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout, reason = "a bench")]
 
 use std::process::{Command, Stdio};
@@ -83,11 +84,11 @@ fn now_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Count by the program itself over time: time and runs.
+/// Readings of the count that the BPF program keeps of its own runs: (time in ns, runs so far).
 struct Truth(Vec<(u64, u64)>);
 
 impl Truth {
-    /// Reads the count until `is_over`.
+    /// Reads the count every 5 ms until `is_over` returns true.
     fn follow(loaded: &Loaded, mut is_over: impl FnMut() -> bool) -> Truth {
         let mut moments = Vec::new();
         while !is_over() {
@@ -159,7 +160,7 @@ fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     }
 }
 
-/// Returns the times of the program's first and last reading, and the count of windows.
+/// Returns the times of the first and last reading of the program's run statistics, ns, and the number of windows in which the kernel counted runs.
 fn readings(script: &str, id: u32) -> ((u64, u64), usize) {
     let number = |line: &str, before: &str| {
         let (_, text) = line.split_once(before)?;

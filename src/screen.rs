@@ -54,7 +54,7 @@ pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, 
     })
 }
 
-/// Shows the intervals that `source` sends until a key or a signal ends the screen, and then waits for the end of `source`.
+/// Shows intervals, which `source` sends. After a key or a signal has ended the screen, waits for the end of `source`.
 ///
 /// # Errors
 /// Fails if `source` fails, or if the terminal cannot be used.

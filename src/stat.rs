@@ -197,7 +197,8 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     })
 }
 
-/// With -b, refuses the targets of events. Otherwise, refuses targets and events that need `--bpf-counters`.
+/// With `-b`, refuses `-C`, `-p`, `-t`, `-G` and `--bpf-counters`. Without `-b` and `--bpf-counters`, refuses targets and events that need
+/// `--bpf-counters`.
 fn refuse_other_targets(args: &Args) -> anyhow::Result<()> {
     let (target, has_programs) = (&args.measure, !args.bpf_prog.is_empty());
     let given = [

@@ -104,7 +104,7 @@ fn is_refused() -> bool {
         || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
-/// Returns true if the locale variables name an encoding other than UTF-8; false if none of them is set.
+/// Returns true if the locale variables name a locale without UTF-8, such as `C`; false if none of the variables is set.
 pub(crate) fn is_ascii_only() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));

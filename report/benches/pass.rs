@@ -251,7 +251,7 @@ fn print(rows: &[Row]) {
     };
     let medians = |row: &Row| [median(row, |t| t.cpu_ms), median(row, |t| t.wall_ms), median(row, |t| t.beside_kib)];
     let [walk_cpu, walk_wall, _] = rows.first().map(&medians).unwrap_or_default();
-    println!("| what | CPU, ms | of the walk | wall, ms | of the walk | MiB beside the mapping |");
+    println!("| what | CPU, ms | times the walk | wall, ms | times the walk | MiB beside the mapping |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for row in rows {
         let [cpu, wall, beside] = medians(row);

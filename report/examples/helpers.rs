@@ -5,7 +5,7 @@ use bprec_report::{Attribution, Charge, ChargeColumn, Input, Options, SampleView
 use std::collections::BTreeMap;
 use std::error::Error;
 
-/// Weight by program and called address.
+/// Weight of the samples in called functions, by number of the program and address of the called function.
 #[derive(Default)]
 struct Helpers(BTreeMap<(u32, u64), u64>);
 

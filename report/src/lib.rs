@@ -1,9 +1,9 @@
 //! Reports on recordings: the cost of each BPF program, who pays for it, and where in the code it arises.
 //!
 //! The flow of data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks; independent of filters) → `pass` (one pass
-//! over the samples, in any order and in parallel: each sample is attributed) → [`Sink`] (a ledger, or yours) → [`model`] (owned numbers, each with
-//! its reason if unknown) → `view` (table, JSON, CSV; computes nothing). The same recording gives the same bytes on any machine and with any number
-//! of threads.
+//! over the samples, in any order and in parallel: each sample is attributed) → [`Sink`] (sums up attributed samples; you can write your own) →
+//! [`model`] (owned numbers, each with its reason if unknown) → `view` (table, JSON, CSV; computes nothing). The same recording gives the same bytes
+//! on any machine and with any number of threads.
 //!
 //! [`Session`] is the entry point for other tools: open a recording once, then ask for reports, run your own [`Sink`] over its samples, or look up
 //! addresses with its [`Symbolizer`].

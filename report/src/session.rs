@@ -82,8 +82,8 @@ impl<'a> Session<'a> {
         Ok(Interval::new(report, from_ns, to_ns))
     }
 
-    /// Reports the runs of an interval, and the samples from `sampled_from_ns` to the end of the interval: a short interval has few samples. With
-    /// [`Sort::Cpu`], the runs of the interval order the rows.
+    /// Reports the runs of an interval, and the samples from `sampled_from_ns` to the end of the interval. A short interval alone has few samples, so
+    /// `sampled_from_ns` can be earlier than the start of the interval. With [`Sort::Cpu`], the runs of the interval order the rows.
     ///
     /// # Errors
     /// Same as [`Session::interval`].
@@ -132,8 +132,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
-    /// Reports the cost of each program, and the cost of all programs in about sixty intervals. [`Report::write_table_as`] draws the intervals as
-    /// spark lines.
+    /// Reports the cost of each program, in total and in about sixty intervals. [`Report::write_table_as`] draws the intervals as spark lines.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
@@ -208,7 +207,7 @@ impl<'a> Session<'a> {
         self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
     }
 
-    /// Reads the model that a screen requested.
+    /// Computes the model that an interactive screen requested, and returns the answer for the screen.
     #[cfg(feature = "tui")]
     pub fn answer(&self, read: &tui::Read) -> tui::Answer {
         read.answer(self.screen_model(read.kind(), read.query()))
@@ -252,7 +251,7 @@ impl<'a> Session<'a> {
         self.recording.checked(page::profile(&self.recording, &self.index, options, kept))
     }
 
-    /// Returns the models of the HTML page: the report, the report over time, and the call chains of the first selected event that has samples.
+    /// Returns the data of the HTML page: the models of all views, and the call chains of the first selected event that has samples.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have, or the recording has no sampling event.

@@ -113,7 +113,8 @@ fn programs() -> Vec<(u32, u64)> {
     keys.filter(|(id, _)| [11, 13, 16, 17, 22].contains(id)).collect()
 }
 
-/// Scenario: all runs of program 11 and few runs of 13 are measured; 16 is not counted; counts of 17 decrease; one count of 22 is impossible.
+/// Returns states with snapshots of counters. All runs of program 11 and few runs of 13 are measured, 16 is not counted, the counts of 17 decrease,
+/// and a count of 22 is impossible.
 fn scenario() -> Vec<State> {
     let [(_, load_11), (_, load_13), (_, load_16), (_, load_17), (_, load_22)] = programs()[..] else { panic!() };
     let slow = Histogram::bucket(100_000, 3);
@@ -244,7 +245,7 @@ fn runs_that_the_gate_let_pass_are_estimated() {
     let within = 15.0 * 15.0 / 12.0;
     let between = (1000.0 * (low - mean) * (low - mean) + 19_000.0 * (high - mean) * (high - mean)) / 20_000.0;
     let variance = (between + within) * 1190.0 / 1189.0;
-    // The first 1,000 are known exactly: only the 19,000 runs with 190 measured ones cause a margin.
+    // The first 1,000 runs are all measured. Only the later 19,000 runs cause a margin, because only 190 of them are measured.
     let quantile = StudentQuantiles::new(0.025).of(1189.0).unwrap();
     let expected = quantile * (variance * 19_000.0 * (19_000.0 - 190.0) / 190.0f64).sqrt() / 20_000.0;
     close(it.time.value().unwrap().error.unwrap(), expected);
@@ -483,8 +484,8 @@ fn totals_over_time_are_the_runs_by_program() {
     assert!(compared > 20, "{compared}");
 }
 
-/// Program 11 has two links, one of them attached during the recording; a link of program 13 was removed; those of 16 missed no hit. A second file adds to
-/// the first.
+/// Program 11 has two links, one of them attached during the recording; a link of program 13 was removed; the link of 16 missed no hit. With a
+/// second file, the missed hits of both files are added.
 #[test]
 fn missed_hits_of_kprobes_are_summed_up_by_program() {
     let link = |link_id, prog_id, first, last| LinkMisses { link_id, prog_id, first, last };

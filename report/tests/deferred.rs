@@ -15,7 +15,7 @@ fn record(out: &mut Vec<u8>, kind: RecordType, misc: u16, words: &[u64]) {
     words.iter().for_each(|word| out.extend(word.to_le_bytes()));
 }
 
-/// A word with process 10 and one of its threads.
+/// TID field of a sample: process 10 and thread `tid`.
 fn task(tid: u64) -> u64 {
     tid << 32 | 10
 }

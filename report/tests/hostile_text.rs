@@ -15,7 +15,8 @@ use bprec_report::{
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// Texts that no output may contain, each with the number in the escape `\u{…}` of its first character. Each escape must occur in some output.
+/// Texts that no output may contain, each with the code point of its first character in hexadecimal. The escape `\u{…}` of each of these characters
+/// must occur in some output.
 const HOSTILE: [(&str, &str); 8] = [
     ("\u{1b}[2J", "1b"),
     ("\u{7}\r\n", "7"),

@@ -12,7 +12,7 @@ use bprec_report::model::{LateTicks, MissingTicks};
 use bprec_report::{Document, Input, Options, Session, by_prog};
 
 const TICK_NS: u64 = 1_000_000;
-/// Every tenth tick arrives.
+/// Time between two ticks that arrive, ns: every tenth tick arrives.
 const APART_NS: u64 = 10 * TICK_NS;
 const TICKS: u64 = 100;
 const KERNEL_ADDR: u64 = 0xffff_ffff_8100_0000;

@@ -158,7 +158,7 @@ fn programs_that_ran_and_have_no_samples() {
     assert_eq!(document["events"][0]["rows"].as_array().unwrap().len(), programs + 1);
 }
 
-/// Entries that are shorter than those of any kernel do not count as programs.
+/// Entries of BPF_PROG_INFO that are shorter than the entries of any kernel do not count as programs.
 fn entries_without_an_info() {
     let bytes = recording(1, 5, &vec![vec![0; 16]; 200_000], |_| None);
     let size = bytes.len();

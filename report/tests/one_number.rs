@@ -32,8 +32,8 @@ fn recording() -> (Input, Vec<State>) {
     })
 }
 
-/// Replaces the run statistics of a recording: the new ones are on only in windows of 10 ms in every 100 ms. `counts` gets the number of a window and
-/// the last reading of the recording; it returns (runs, time) of each program at the start and at the end of the window.
+/// Replaces the run statistics of a recording: the new statistics are on for only 10 ms in every 100 ms. `counts` gets the number of such a window
+/// and the last reading of the recording. It returns (runs, time) of each program at the start and at the end of the window.
 fn in_windows(bytes: &[u8], mut counts: impl FnMut(u64, &RunStats) -> [Vec<(u64, u64)>; 2]) -> (Input, Vec<State>) {
     let parsed = File::parse(bytes).unwrap();
     let (section, endian) = (parsed.data(), parsed.endian());
@@ -211,8 +211,8 @@ fn a_part_of_the_time_has_the_runs_of_that_time() {
     }
 }
 
-/// Returns the notes of a generated recording, after its rows as text. Each program runs all the time in the windows that `is_busy` selects, and not
-/// in other windows.
+/// Returns the rows of a generated recording as text, and its notes. Each program runs all the time in the windows that `is_busy` selects, and not in
+/// other windows.
 fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     let shape = Shape { record_bytes: 8 << 20, programs: 4, bpf_percent, ..Shape::default() };
     let (bytes, _) = generate_bytes(&shape).unwrap();

@@ -1,5 +1,5 @@
 //! Precise events (PEBS, IBS): the address of a sample is from the processor, and the call chain begins at the interrupt, some instructions
-//! later. Recordings of real machines are changed in this way; their reports must not change.
+//! later. The test changes samples of real recordings so that they look like precise samples. The reports must not change.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 

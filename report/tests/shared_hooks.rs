@@ -9,7 +9,7 @@ use bprec_report::{Document, Input, Options, Payer, Session};
 /// Period of a sample, ns.
 const PERIOD_NS: u64 = 250_000;
 
-/// Three seconds, each with its number of samples: runs of 1 : 9, runs of 9 : 1, and no counted runs.
+/// Three seconds. The runs of the two programs are 1 : 9 in the first second and 9 : 1 in the second; no runs are counted in the third.
 const SECONDS: [SharedHook; 3] = [
     SharedHook { samples: 100, runs: [1_000, 9_000] },
     SharedHook { samples: 300, runs: [9_000, 1_000] },
@@ -45,15 +45,16 @@ fn two(first: u64, second: u64) -> Vec<(String, u64)> {
 fn a_hook_is_shared_by_the_runs_of_each_interval() {
     let input = recording(&SECONDS);
     let session = Session::open(&input).unwrap();
-    // First 10 and 90 samples, then 270 and 30. The last second has no runs, so the total runs divide its samples: 10,000 each, so 20 and 20.
+    // The first second gives 10 and 90 samples, the second 270 and 30. No runs are counted in the third second, so its 40 samples are divided by the
+    // total runs, which are 10,000 for each program: 20 and 20 samples.
     assert_eq!(entries(&session, &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
     let part = |time: &str| entries(&session, &Options { time: time.parse().unwrap(), ..Options::default() });
     assert_eq!(part("1000,1001"), two(10, 90));
     assert_eq!(part("1001,1002"), two(270, 30));
 }
 
-/// Linux 7.3: a trampoline runs a program of its function and one that is attached to many functions by a link. The file has the first program's
-/// function only as a number, the second's only as a name.
+/// The trampoline of a function runs two programs: the first is attached to this function alone, the second by a `tracing_multi` link (Linux 7.3) to
+/// many functions. The file has the function of the first program only as a number, the function of the second only as a name.
 #[test]
 fn a_trampoline_is_shared_with_a_program_of_a_multi_link() {
     let shape = Shape { record_bytes: 0, programs: 2, shared_hook: SECONDS.to_vec(), ..Shape::default() };

@@ -103,7 +103,7 @@ fn chains_of_tail_calls_have_what_all_their_programs_have() {
     let tree = |name: &str| report.events[0].trees.iter().find(|tree| tree.name == name).unwrap();
     let entry = tree("tail_call_entry");
     let chain = entry.chain.as_ref().unwrap();
-    // Own samples of a program in which perf finds no function of the program: samples in its entry code, and in code that interrupted it.
+    // Samples charged to a program outside its functions, so that perf does not find them: in its entry code, and in code that interrupted it.
     let not_in_functions = |name: &str| {
         let nodes = tree(name).nodes.iter().filter(|node| node.kind != NodeKind::Function);
         nodes.map(|node| node.own.samples).sum::<u64>()

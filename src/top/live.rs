@@ -16,8 +16,8 @@ use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Age (ns) from which on all records are in the file, with function names. Longer than the time between two drains of the ring buffers, and between
-/// two symbol lookups.
+/// Age, ns, from which on a record is certainly in the file, together with the names of its functions. Longer than the time between two drains of the
+/// ring buffers, and between two symbol lookups.
 const SETTLE_NS: u64 = 600_000_000;
 /// Limit on the age (ns) of an interval that cannot be computed; beyond it, `top` ends with the error. A younger interval is computed again, because
 /// samples can be late.

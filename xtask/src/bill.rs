@@ -1,4 +1,5 @@
-//! Compares the bill of an agent with the CPU time that the machine saves without the agent.
+//! Compares the bill of an agent with the CPU time that the machine saves without the agent. An agent is a process with BPF programs. Victims are
+//! loads that run these programs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,11 +10,12 @@ use serde_json::Value;
 
 use crate::{command, target_directory};
 
-/// Operations of each victim.
+/// Operations that each victim does in a run, such as system calls.
 const OPERATIONS: u64 = 500_000;
 /// Sampling period in ns of CPU time.
 pub(crate) const PERIOD_NS: &str = "1000000";
-/// Parts of each agent: first all parts, then combinations that each show the cost of one part.
+/// Agents, each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer that both write to. The first agent has all
+/// parts; the other agents show the cost of single parts.
 const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
 /// Task names of the victims and of the agent.
 const MEASURED_TASKS: &str = "victim,bprec-load";

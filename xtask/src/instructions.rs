@@ -15,7 +15,7 @@ use crate::command;
 const FIGURES: &str = "report/benches/instructions.tsv";
 /// Accepted growth of a figure, in percent: compilers differ.
 const TOLERANCE_PERCENT: f64 = 10.0;
-/// The same for the figures of `bprec-format` alone, which are of one short loop.
+/// Accepted growth, in percent, of the figures of `bprec-format` alone: they measure one short loop, which varies less.
 const FORMAT_TOLERANCE_PERCENT: f64 = 5.0;
 
 /// Measurements: name, argument of the bench, and settings of the generated recording.

@@ -55,8 +55,8 @@ fn has_version(manifest: &str, version: &str) -> bool {
     manifest.lines().any(|line| line == "version.workspace = true" || line == format!("version = \"{version}\""))
 }
 
-/// Returns the workspace's requirements on its own packages that have another version than `version`. Registries need these versions; packages that
-/// are never published have none.
+/// Returns the lines of the manifest that require a package of this workspace in another version than `version`. Registries need a version in each
+/// requirement; requirements on packages that are never published have no version.
 fn other_requirements<'a>(manifest: &'a str, version: &str) -> Vec<&'a str> {
     let own = manifest.lines().filter(|line| line.contains("{ path = ") && line.contains(", version = "));
     own.filter(|line| !line.contains(&format!(", version = \"{version}\""))).collect()

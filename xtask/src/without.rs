@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::bill::{Agent, PERIOD_NS, field};
 use crate::{command, target_directory};
 
-/// Parts of agents.
+/// Agents (processes with BPF programs), each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer of both.
 const AGENTS: [&str; 6] =
     ["uprobe", "tracepoint", "uprobe,tracepoint", "uprobe,ring", "tracepoint,ring", "uprobe,tracepoint,ring"];
-/// Loads that the agents observe.
+/// Victims: loads that run the programs of the agents.
 const VICTIMS: [&str; 3] = ["system_calls", "packets", "switches"];
 /// Name of the victims' tasks.
 const VICTIM: &str = "victim";
-/// First state of the random numbers, so that each run has the same mixes.
+/// Seed of the random numbers: each run has the same mixes.
 const SEED: u64 = 29;
 
 /// Pseudo-random numbers below a bound.

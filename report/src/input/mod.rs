@@ -46,7 +46,7 @@ pub struct Input {
     /// Files of the same recording that follow this one.
     later: Vec<Input>,
     journal: Option<FileMapping>,
-    /// True if the mapped file is a temporary copy.
+    /// True if the mapped file is a temporary copy of a pipe, or a redacted copy.
     spooled: bool,
     progress: Arc<Progress>,
 }
@@ -220,7 +220,8 @@ impl Input {
         }
     }
 
-    /// Returns true if the input came through a pipe. Such an input may be larger than the memory, so readers release the parts that they have read.
+    /// Returns true for the temporary copy of a pipe, and for a redacted copy. The copy may be larger than the memory, so readers release the parts
+    /// that they have read.
     pub(crate) fn is_spooled(&self) -> bool {
         self.spooled
     }

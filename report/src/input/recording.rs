@@ -299,8 +299,8 @@ impl<'a> OpenRecording<'a> {
         span
     }
 
-    /// Counts a part of the input as read, and releases its memory if the input came through a pipe. Does nothing if records are compressed, as
-    /// [`Unpacked`] does both.
+    /// Counts a part of the input as read, and releases its memory if the input is a temporary copy ([`Input::is_spooled`]). Does nothing if records
+    /// are compressed, as [`Unpacked`] does both.
     pub(crate) fn finish_part(&self, part: std::ops::Range<u64>) {
         if self.unpacked.is_none() {
             self.input.progress().add_read(part.end.saturating_sub(part.start));

@@ -1,5 +1,5 @@
-//! Finds, with several threads, the few records that the first pass needs among the many samples that it skips. A thread that starts in the middle
-//! guesses where a record begins; its findings count only if the thread before it arrives at the same place.
+//! Finds, with several threads, the few records that the first pass needs; the first pass skips samples, which are most of the records. A thread that
+//! starts in the middle guesses where a record begins. Its findings are used only if the scan of the bytes before ends at the guessed place.
 
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 

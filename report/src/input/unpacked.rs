@@ -25,7 +25,7 @@ const KEPT_BYTES: usize = 40 << 20;
 const KEPT_TIMES: usize = 8;
 /// Number of bytes that may be kept however small the input is.
 const KEPT_MIN_BYTES: usize = 1 << 20;
-/// Bytes read between two releases of memory. Only an input from a pipe is released: it may be larger than memory.
+/// Bytes read between two releases of memory. Only temporary copies ([`Input::is_spooled`]) are released: they may be larger than memory.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
 /// Step in which progress is counted.

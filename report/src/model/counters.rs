@@ -94,7 +94,7 @@ pub struct EventPerRun {
     pub running: f64,
 }
 
-/// An event of a program or of another target.
+/// Counts of an event for a program or another target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Name of the event.

@@ -1,4 +1,4 @@
-//! The ledger of an event: rows, sums, and the totals that shares refer to.
+//! The ledger of an event, which is the table of the report by program: rows, sums, and the totals that shares refer to.
 
 use super::known::known_members;
 use super::program::RunsMembers;

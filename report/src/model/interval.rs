@@ -17,9 +17,9 @@ pub struct Interval {
     pub to_ns: u64,
     /// End of the interval, ns since 1970; `null` when the start of the recording is unknown.
     pub to_unix_ns: Option<u64>,
-    /// CPU time of `bprec top` since the last interval, % of one CPU: recording, attribution and display; `null` when unknown.
+    /// CPU time of `bprec top` since the previous interval, % of one CPU: recording, attribution and display; `null` when unknown.
     pub own_cpu_percent: Option<f64>,
-    /// Cost of counting runs since the last interval, % of the machine; `null` when unknown.
+    /// Cost of counting runs since the previous interval, % of the machine; `null` when unknown.
     pub counting_percent: Option<f64>,
     /// Time that the samples cover, ns. `None` if they cover just the interval, or if the time is unknown.
     #[serde(skip)]

@@ -97,7 +97,7 @@ pub struct Report {
     pub counting: Option<Counting>,
     /// Every program of the recording, by id and load time.
     pub programs: Arc<Vec<Program>>,
-    /// One ledger per event.
+    /// Costs of programs by event: one entry per event.
     pub events: Vec<EventReport>,
     /// Perf events that carry BPF programs.
     pub blinded_events: Vec<BlindedEvent>,

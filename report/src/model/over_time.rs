@@ -29,7 +29,7 @@ pub struct EventOverTime {
     pub name: String,
     /// Unit of the weights.
     pub unit: Unit,
-    /// Cost of all BPF, as in the TOTAL row of the ledger.
+    /// Cost of all BPF, as in the TOTAL row of the report by program.
     pub total: Count,
     /// Cost of all BPF in each interval that has samples, in order.
     pub intervals: Vec<IntervalCount>,
@@ -71,7 +71,7 @@ known_members!(CountedMembers { counted, counted_unknown, counted_reason }: Coun
 pub struct CountedOverTime {
     /// Source of the counts.
     pub source: CounterSource,
-    /// Runs in all intervals, as RUNS of the ledger.
+    /// Runs in all intervals: the same number as RUNS in the report by program.
     pub runs: u64,
     /// Mean time per run, ns; `null` without runs or when unknown.
     pub ns_per_run: Option<f64>,

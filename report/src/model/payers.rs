@@ -50,7 +50,7 @@ pub struct EventPayers {
     pub rows: Vec<PayerCell>,
     /// Cells that `--prog` or `--limit` hides from `rows`.
     pub others: PayerOthers,
-    /// Cost of all BPF: the sum of `rows` and `others`, as in the TOTAL row of the ledger.
+    /// Cost of all BPF: the sum of `rows` and `others`, as in the TOTAL row of the report by program.
     pub total: PayerTotal,
 }
 

@@ -200,7 +200,7 @@ pub struct Program {
 
 #[cfg(test)]
 impl Default for Program {
-    /// A program without any known fact.
+    /// Returns a program with all facts unknown.
     fn default() -> Program {
         Program {
             id: None,
@@ -244,8 +244,8 @@ pub struct Identity {
     pub attached: Vec<String>,
 }
 
-/// Returns true if kernels of this release compute tags with SHA-256 (Linux 6.18 and later), false for SHA-1: tags of both kinds are not comparable.
-/// `None` for releases that are not Linux versions.
+/// Returns true if kernels of this release compute tags with SHA-256 (Linux 6.18 and later), false for SHA-1. A SHA-256 tag cannot be compared with a
+/// SHA-1 tag. `None` for releases that are not Linux versions.
 pub fn has_sha256_tags(release: &str) -> Option<bool> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let number = |text: Option<&str>| text?.parse::<u32>().ok();

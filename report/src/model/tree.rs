@@ -41,7 +41,7 @@ pub struct EventTrees {
     pub entry_unattributed: Count,
     /// Samples in the interpreter, if the program is unknown.
     pub interpreted: Count,
-    /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the ledger.
+    /// Cost of all BPF: trees, others and unattributed samples, as in the TOTAL row of the report by program.
     pub total: Count,
 }
 
@@ -55,7 +55,7 @@ pub struct Tree {
     pub id: Option<u32>,
     /// Name of the program.
     pub name: String,
-    /// Samples charged to the program, as in its row of the ledger: the sum of the own samples of all nodes.
+    /// Samples charged to the program, as in its row of the report by program: the sum of the own samples of all nodes.
     #[serde(flatten)]
     pub count: Count,
     /// Share of the cost of all BPF, %.
@@ -68,7 +68,8 @@ pub struct Tree {
     pub inside: Vec<OtherProgram>,
     /// Cost of the program and of the targets of its tail calls together; `None` without tail calls.
     pub chain: Option<TailCallChain>,
-    /// Programs whose tail calls led to this program, with their share of its samples.
+    /// Programs that a hook ran and whose tail calls led to this program, with their share of its samples. The list has this program, too, if a hook
+    /// also runs it. Empty without such tail calls.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
@@ -84,12 +85,12 @@ pub struct TailCallChain {
     pub reached: Vec<OtherProgram>,
 }
 
-/// A program whose tail calls led to another program.
+/// A program that a hook ran, as the origin of runs of a tail-call target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
-    /// Program whose tail calls led to the target; `None` if this program is ambiguous or not in the recording.
+    /// Program that the hook ran first; `None` if this program is ambiguous or not in the recording.
     pub program: Option<ProgramName>,
-    /// Samples charged to the tail-call target.
+    /// Samples charged to the target in runs that began with `program`.
     #[serde(flatten)]
     pub count: Count,
 }

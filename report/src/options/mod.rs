@@ -302,7 +302,7 @@ named! { Sort, "--sort" else sorted_elsewhere,
     Type = "type",
 }
 
-/// Returns the option to use instead, for keys by which `perf report --sort` sorts but the rows of programs cannot be sorted.
+/// Returns an explanation of the options to use in place of a key of `perf report --sort` that this table does not have; `None` for any other key.
 fn sorted_elsewhere(key: &str) -> Option<String> {
     let answer = match key {
         "comm" | "pid" | "cgroup" => {

@@ -40,8 +40,8 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
     }
 }
 
-/// Distinct attach points of a program; one that occurs several times has its count. `beside` is the program's type, if the same row shows it. An
-/// attach point that starts with this type and a colon is then shown without them.
+/// Distinct attach points of a program; a repeated attach point is followed by its count. `beside` is the program's type, if the same row shows the
+/// type: attach points then lack the prefix that consists of this type and a colon.
 pub(super) fn attachments(places: &[String], beside: Option<&str>) -> String {
     let without_type = |attachment| beside.and_then(|it| str::strip_prefix(attachment, it)?.strip_prefix(':'));
     let mut distinct: Vec<(&str, usize)> = Vec::new();

@@ -110,7 +110,7 @@ impl Column {
         self.toned(share_tone)
     }
 
-    /// Sets the function from the text of a cell to its tone.
+    /// Sets the function that returns the tone of a cell from its text.
     pub(super) fn toned(self, tone: fn(&str) -> Option<Tone>) -> Column {
         Column { tone, ..self }
     }

@@ -256,7 +256,7 @@ pub(crate) fn write_maps(report: &MapsReport<'_>, options: &MapsOptions, out: &m
     }
 }
 
-/// Writes a table of texts as CSV or Markdown, for commands that show no recording. Each column has its name in CSV and its heading.
+/// Writes a table of texts as CSV or Markdown, for commands that show no recording. `columns` are (name in CSV, heading in Markdown).
 ///
 /// # Errors
 /// Fails if the output cannot be written.

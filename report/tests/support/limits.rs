@@ -46,7 +46,7 @@ const FIXED_BYTES: usize = 4 << 20;
 /// Limit on memory per byte of input.
 const BYTES_PER_BYTE: usize = 10;
 
-/// Limit on the fixed CPU time for reading: all outputs, with little optimization and with checks, on a busy
+/// Limit on the fixed CPU time for reading an input and making all outputs, in a build with little optimization and with checks, on a busy
 /// machine. Damaged and fuzzed recordings have less than 100 kB, and take about 10 ms.
 const FIXED_TIME: Duration = Duration::from_secs(1);
 /// Limit on CPU time per byte of input: one second per megabyte.

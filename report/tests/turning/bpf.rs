@@ -136,7 +136,7 @@ fn turned_btf(blob: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Layouts of the bodies of `bprec:state` payloads by kind, in the notation of [`Turn::fields`].
+/// Returns the layout of the body of a `bprec:state` payload of this kind, in the notation of [`Turn::fields`]; `None` for an unknown kind.
 fn body(kind: u64) -> Option<&'static str> {
     Some(match kind {
         1 => "8884ttttt18",

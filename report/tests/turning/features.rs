@@ -3,7 +3,7 @@
 use super::records::{Attr, turn_attr};
 use super::{Turn, bpf};
 
-/// Layouts in the notation of [`Turn::fields`]; `None` for features that are not a list of fields.
+/// Returns the layout of a feature's section, in the notation of [`Turn::fields`]; `None` for a section that is not a list of fields.
 fn layout(feature: u32) -> Option<&'static str> {
     Some(match feature {
         3 | 4 | 5 | 6 | 8 | 9 => "S",

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process in a guest: makes the usual file systems, runs /payload/run.sh, sends /out back on the disk, switches off.
+# The first process in a guest: makes the usual file systems, runs /payload/run.sh, writes /out to the disk for results, switches the guest off.
 export PATH=/usr/sbin:/usr/bin:/busybox HOME=/tmp TERM=dumb LC_ALL=C
 /bin/busybox mkdir -p /busybox
 /bin/busybox --install -s /busybox

@@ -36,7 +36,7 @@ pub(crate) struct Builds {
 }
 
 impl Builds {
-    /// Builds for this machine. Builds for the other machine are made later, below the directory `target`.
+    /// Makes the builds for this machine. Builds for the other machine are made later, below the directory `target`.
     pub(crate) fn make(target: &Path) -> Result<Self> {
         // The packages are the same as in `cargo xtask test`, so that neither command rebuilds crates of the other.
         let native = built(&["test", "--workspace", "--no-run"])?;

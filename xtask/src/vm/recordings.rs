@@ -103,7 +103,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Checks that the lines of the ledger add up to its total.
+    /// Checks that the rows and lines of the report by program add up to its total.
     fn adds_up(&self) -> Result<()> {
         let event = self.event()?;
         for unit in ["samples", "weight"] {

@@ -7,7 +7,7 @@ pass() { echo "PASS $1" >>$results; }
 fail() { echo "FAIL $1: $2" >>$results; }
 skip() { echo "SKIP $1: $2" >>$results; }
 
-# Programs, maps, links and pins that exist now; bpftool's own helper program comes and goes with it.
+# Prints the programs, maps, links and pins that exist now, without the program `pid_iter` that bpftool loads for its own use.
 inventory() {
   for kind in prog map link; do
     bpftool $kind list | grep -E '^[0-9]+:' | grep -v pid_iter | sed "s/^/$kind /"
@@ -15,7 +15,7 @@ inventory() {
   find /sys/fs/bpf -mindepth 1
 }
 
-# The binaries expect each other, and the sources, at the paths of the build.
+# Test programs look for the other binaries and for the sources under the paths of the build.
 read -r built_at <built_at
 mkdir -p "${built_at%/*}"
 ln -s /payload/bin "$built_at"

@@ -311,8 +311,8 @@ fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// Returns true if the table shows events per run, estimated from samples. Timer events do not need it: run statistics give better times per run. Nor
-/// do recordings with exact counters, which count all events per run.
+/// Returns true if the table has a column of events per run, estimated from samples. The column is left out for timer events, because run statistics
+/// give better times per run, and for recordings with exact counters, which have counts of events per run.
 fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }

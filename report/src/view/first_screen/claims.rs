@@ -58,7 +58,7 @@ impl ScreenSource<'_> {
         let found = self.advice.first()?;
         let (most, others) = found.finding.programs().split_first()?;
         let is_it = |at: usize| self.report.programs[at].label_with_id() == most.program;
-        // Copies have one name, so the second is named by its id.
+        // Copies of a program have the same name, so the second copy is shown by its id alone.
         let rest = match (others, most.program.rsplit_once(" (")) {
             ([], _) => String::new(),
             ([second], Some((name, _))) if second.program.starts_with(&format!("{name} (")) => {

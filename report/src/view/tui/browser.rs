@@ -52,8 +52,8 @@ struct LiveState {
 
 /// Lengths of intervals that the keys + and - select, ms.
 const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
-/// Time from a request to the moment when the last line of the screen shows the time since the request. A page without a model shows this time at
-/// once.
+/// Delay from a request until the last line of the screen shows how long the user has been waiting. A page without a model shows the waiting time
+/// without delay.
 const QUIET: Duration = Duration::from_millis(300);
 /// File name that the prompt proposes for a recording.
 const FILE: &str = "bprec-top.data";
@@ -395,7 +395,7 @@ impl Browser {
         }
     }
 
-    /// Selects another row. `to` returns it from the selected row and the number of rows on the screen.
+    /// Selects another row. `to` returns the new row from the selected row and the number of rows on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = usize::from(self.rows_area.height.max(1));
         let Some(page) = self.pages.last_mut() else { return };

@@ -26,7 +26,7 @@ pub use palette::{Charset, Depth, Palette};
 pub enum Request {
     /// Read a model.
     Read(Read),
-    /// Stop (true) or continue (false) to send newer intervals.
+    /// Stop sending newer intervals (true), or send them again (false).
     Pause(bool),
     /// Send intervals of about this length.
     Every(Duration),
@@ -64,7 +64,7 @@ impl Read {
         &self.query
     }
 
-    /// Answers with a model or an error.
+    /// Returns the answer to this request, from a model or an error.
     pub fn answer(&self, model: Result<Model>) -> Answer {
         Answer::Read(self.number, model)
     }
