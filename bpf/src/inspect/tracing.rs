@@ -12,7 +12,7 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::programs::Program;
 use crate::sys::{self, Kind};
 
-/// TracedFunction of a tracing link.
+/// Function that a tracing link traces, by its BTF ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TracedFunction {
     /// A type of the BTF of the kernel or a module: (BTF id, type id).
@@ -22,9 +22,9 @@ pub(crate) enum TracedFunction {
 }
 
 impl TracedFunction {
-    /// TracedFunction of a tracing link of program `prog_id`; `None` if the kernel does not show the target. The link shows `object_id`, the upper half of
-    /// the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF blob, the
-    /// info of program `prog_id` has the same id in `attach_btf_obj_id`.
+    /// Function that a tracing link of program `prog_id` traces; `None` if the kernel does not show the target. The link shows `object_id`, the upper
+    /// half of the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF
+    /// blob, the info of program `prog_id` has the same id in `attach_btf_obj_id`.
     pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<TracedFunction> {
         if object_id == 0 {
             return None;

@@ -312,8 +312,8 @@ impl State {
         self.put(&mut Writer::new(out, endian));
     }
 
-    /// Appends the payload, redacted if the writer redacts. Only the contents of maps must be left out before: nothing in them
-    /// has a known meaning.
+    /// Appends the payload, redacted if the writer redacts. The caller must leave out contents of maps, because redaction does not know their
+    /// meaning.
     pub fn put(&self, w: &mut Writer<'_>) {
         let start = w.position();
         w.u16(VERSION).u16(self.kind()).u32(0);

@@ -137,7 +137,7 @@ fn wrong(what: &str, problem: &str) -> Error {
 pub(crate) struct BpfSampler {
     /// Events with the program attached. The attachment is dropped before its event closes.
     sources: Vec<SampledEvent>,
-    /// Events to open, and their targets.
+    /// Events to open on `targets`.
     carriers: Vec<Sampler>,
     targets: Option<CpuThreadTargets>,
     /// Index of the event that outputs the samples.

@@ -11,7 +11,7 @@ use crate::options::listed;
 use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
-/// Minimum time between a change of the measured part of runs and an increase of this part.
+/// Time after each change of the measured part of runs in which this part does not increase.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
 /// Limit on targets counted at the same time. Each needs one or two programs and, on each CPU, a table of 5 kB.
@@ -44,7 +44,7 @@ pub(super) struct ExactTarget {
     /// Name of the function; empty for the entry function.
     name: Vec<u8>,
     since_ns: u64,
-    /// Reason why the function is not counted or no longer counted.
+    /// Reason why counting of the function was refused or has ended.
     pub(super) reason: String,
     /// True if the program contains tail calls.
     pub(super) tail_calls: bool,
@@ -53,7 +53,7 @@ pub(super) struct ExactTarget {
     last: Option<TargetCounts>,
     /// True if all other users have released the program.
     pub(super) is_released: bool,
-    /// True if a snapshot has reported that the function is not or no longer counted.
+    /// True if a snapshot has reported that counting of the function was refused or has ended.
     pub(super) told: bool,
     /// Count of runs at the last call of `rate`.
     seen_runs: u64,
@@ -220,7 +220,7 @@ impl ExactTarget {
         self.pair.is_some()
     }
 
-    /// Returns true if the function is not or no longer counted, and no snapshot has reported this yet.
+    /// Returns true if counting of the function was refused or has ended, and no snapshot has reported this yet.
     pub(super) fn is_news(&self) -> bool {
         !self.is_attached() && !self.told
     }
@@ -237,7 +237,7 @@ impl ExactTarget {
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    /// Measures one run in `every`. The measured part increases only if it was not changed for `KEPT_FOR`.
+    /// Measures one run in `every`. The measured part of runs increases only if it has not changed for `KEPT_FOR`.
     pub(super) fn set_every(&mut self, every: u64, now: Instant) {
         self.too_often = None;
         self.pace(every, now);
