@@ -170,7 +170,7 @@ impl Lake {
         let (generation, states) = match fs::read_link(&current) {
             Ok(target) => {
                 let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
-                (number.with_context(|| format!("{}: is no link to a generation", current.display()))?, target)
+                (number.with_context(|| format!("{}: is not a link to a generation", current.display()))?, target)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // Earlier versions had no generations, and their tables were in this directory.

@@ -80,7 +80,8 @@ fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
     Some((btfs.get(info.btf_id).ok()?, format!(" of program {id}")))
 }
 
-/// BTF of the kernel or of a module, and the suffix for names in it. The BTF of a module is joined to the kernel's.
+/// BTF of the kernel or of a module, and the suffix for names in it. For a module: the BTF of the kernel followed by that of the module, see
+/// [`join`].
 fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, String)> {
     let fd = sys::fd_by_id(Kind::Btf, id).ok()?;
     let about = sys::btf_info(fd.as_fd(), id, true).ok()?;
@@ -99,8 +100,8 @@ fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, St
     Some((join(&base, &blob)?.into(), format!(" [{}]", String::from_utf8_lossy(&about.name))))
 }
 
-/// Joins a split BTF to its base. Type ids and string offsets of the split BTF continue those of the base, so the joined BTF has the types of both in
-/// sequence, then the strings of both.
+/// Appends a split BTF to its base. Type ids and string offsets of the split BTF continue those of the base, so the joined BTF has the types of both
+/// in sequence, then the strings of both.
 fn join(base: &[u8], split: &[u8]) -> Option<Vec<u8>> {
     const HEADER_BYTES: usize = 24;
     // Ranges of the types and of the strings in a blob. Offsets in the header count from the end of the header.

@@ -186,8 +186,8 @@ layout! {
         /// Time between two snapshots.
         pub interval_ns: u64,
         late:
-        /// Process id of the recorder. Programs that the recorder loads during the recording only take measurements,
-        /// and are not captured.
+        /// Process id of the recorder. The programs that the recorder itself loads during the recording are not captured, because they only take
+        /// measurements.
         pub recorder_pid: Option<u32> as LateNonZero,
         /// Count of earlier files of the same recording. Counters continue over all files: in a later file, the first reading of a counter is
         /// its value at the start of that file.

@@ -28,7 +28,7 @@ pub struct Options {
     pub events: Vec<String>,
     /// Sampling rate or period.
     pub rate: Rate,
-    /// Fields of the samples that the recorder's BPF program takes beside the main events; `None` takes no such samples.
+    /// Fields of the samples that the recorder's BPF program takes in addition to the samples of `events`; `None` takes no such samples.
     pub bpf_sampler: Option<SamplerFields>,
     /// Rate of the BPF sampler; `None` means the rate of the main event.
     pub bpf_sampler_rate: Option<Rate>,

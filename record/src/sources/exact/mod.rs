@@ -410,7 +410,7 @@ impl ActiveCounters {
         }
     }
 
-    /// Rest of the budget for counting, ns of each second; `None` without a limit.
+    /// Part of the budget that run statistics leave for exact counters, ns of each second; `None` without a limit.
     fn left_ns(&self, statistics: &Statistics) -> Option<f64> {
         let statistics_ns = if self.is_budget_shared { statistics.taken_ns() } else { 0.0 };
         self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))

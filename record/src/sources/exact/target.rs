@@ -59,7 +59,7 @@ pub(super) struct ExactTarget {
     seen_runs: u64,
     /// Time of the last call of `rate`, or of attaching.
     seen_at: Option<Instant>,
-    /// Time since which the runs were too many for the budget at every check.
+    /// Time of the first of the consecutive checks that found the program too frequent for the budget.
     too_often: Option<Instant>,
     /// Time of the last change of the measured part of runs.
     paced_at: Option<Instant>,
@@ -243,8 +243,8 @@ impl ExactTarget {
         self.pace(every, now);
     }
 
-    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time for which every check has found the
-    /// program too frequent.
+    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time since the first of the consecutive
+    /// checks that found the program too frequent.
     pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
         self.pace(hardly_any, now);
         now.duration_since(*self.too_often.get_or_insert(now))

@@ -207,7 +207,7 @@ struct Watcher {
     taken: SyncSender<CapturedProgram>,
     /// Programs with a descriptor that wait for space in `taken`.
     queue: VecDeque<CapturedProgram>,
-    /// Announced programs, each with true if its descriptor was opened.
+    /// Announced programs by id. The value is true if the descriptor of the program was opened.
     seen: HashMap<u32, bool>,
     /// Programs that the kernel refused, by id; they are tried again.
     refused: BTreeMap<u32, Missed>,
