@@ -30,7 +30,7 @@ pub struct Options {
     pub rate: Rate,
     /// Fields of the samples that the recorder's BPF program takes in addition to the samples of `events`; `None` takes no such samples.
     pub bpf_sampler: Option<SamplerFields>,
-    /// Rate of the BPF sampler; `None` means the rate of the main event.
+    /// Rate of the BPF sampler; `None` means the rate of the event in `events` that the BPF sampler copies.
     pub bpf_sampler_rate: Option<Rate>,
     /// Method of recording user call chains; kernel call chains are always recorded.
     pub user_chains: UserChains,

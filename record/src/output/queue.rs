@@ -186,8 +186,8 @@ impl Queue {
         if state.has_ended {
             return Err(Error::OutputEnded);
         }
-        // States get their time under the lock, in the order of the queue. Otherwise a round could end between the time
-        // and the sending, and a reader would take the states as late.
+        // States get their time under the lock, in the order of the queue. Otherwise a round could end after the states got their time and before
+        // they are sent, and readers would count the states as late records.
         if let Message::States(states) = &mut message {
             stamp(states, sys::monotonic_ns());
         }

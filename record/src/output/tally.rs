@@ -26,7 +26,7 @@ pub(crate) struct Tally {
     events: Events,
     /// Origin of the samples of each event, by index.
     roles: Vec<SampleRole>,
-    /// Samples of the main sampling events.
+    /// Samples of the events to sample (`-e`, or the default event).
     pub(crate) samples: u64,
     /// Samples of the recorder's own sampling program.
     pub(crate) bpf_samples: u64,

@@ -1,10 +1,9 @@
 //! A thread that opens a descriptor of every BPF program at the moment its load is announced.
 //!
-//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. The thread opens
-//! descriptors of all announced programs at real-time priority, so that no announced program can be unloaded any more. A
-//! second thread of normal priority reads the facts of the programs. If descriptors are scarce, the first thread reads the
-//! facts at once and closes the descriptor. The threads never touch a file of the recording: their findings go to the
-//! recorder through an unbounded channel.
+//! Each record in the rings for loads and unloads of kernel code ([`CodeRings`]) wakes the thread, which sends these records to the output. The
+//! thread opens descriptors of all announced programs at real-time priority, so that no announced program can be unloaded any more. A second thread
+//! of normal priority reads the facts of the programs: info, BTF and run statistics. If descriptors are scarce, the first thread reads the facts at
+//! once and closes the descriptor. The threads never touch a file of the recording: their findings go to the recorder through an unbounded channel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
