@@ -82,8 +82,7 @@ pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// `None` for a file of `recording`. Such a file lists the hashes of the other files of its batch; no file has its
-    /// hash.
+    /// SHA-256 of the file as committed. `None` for a file of `recording`, which lists the hashes of the other files of its batch.
     sha256: Option<String>,
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct LoadedProgram {
 /// Handle of the thread, with the channel of its findings.
 #[derive(Debug)]
 pub(crate) struct LoadWatcher {
-    /// `None` after the thread has ended.
+    /// Thread to join at the end; `None` after it was joined.
     thread: Option<JoinHandle<()>>,
     rings: Arc<CodeRings>,
     /// Queue of the output; `None` for a count.
