@@ -327,7 +327,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
     // The kernel frees the map with the program. Both stay if another process opened the program before its release.
-    wait_for("its map that is gone", || {
+    wait_for("the end of the map", || {
         let [_, elsewhere, _] = held_by_any();
         let is_left = |map: &Value| {
             map["name"].as_str().is_some_and(|name| name.starts_with("runs_of_the_sou"))
