@@ -138,7 +138,7 @@ fn check_pairs(options: &[&'static str], twice: &[(&str, &str)], settings: impl 
             }
         }
     }
-    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+    assert!(idle.is_empty(), "options that bprec neither refuses nor uses:\n{}", idle.join("\n"));
 }
 
 /// Checks that each option of a command is in one of its lists.

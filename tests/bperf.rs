@@ -122,7 +122,7 @@ fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     // Debian's kernels have an additional level, 3.
     if paranoid.trim().parse::<i32>().unwrap() > 2 {
-        return support::skip(NAME, "kernel.perf_event_paranoid is 3: nobody without CAP_SYS_ADMIN opens events");
+        return support::skip(NAME, "kernel.perf_event_paranoid is 3, so only CAP_SYS_ADMIN may open events");
     }
     if Command::new("setpriv").arg("--version").output().is_err() {
         return support::skip(NAME, "no setpriv");

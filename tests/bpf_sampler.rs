@@ -1,5 +1,5 @@
-//! `record --bpf-sampler`: the output of the program is compared with independent facts about the load, and its blind spot with the main samples.
-//! Real kernel, root.
+//! `record --bpf-sampler`: the output of the program is compared with independent facts about the load, and its blind spot with the samples of the
+//! event without a program (the main samples). Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::os::unix::fs::MetadataExt;

@@ -74,7 +74,7 @@ fn by_default_nothing_is_attached_to_others() {
     let (trampolines, tracing) = attached_while(&asked);
     drop(loaded);
     if tracing.is_empty() {
-        skip(test, "this kernel allows no trampolines, so that none can be seen");
+        skip(test, "this kernel allows no trampolines, so the test would see none");
     } else {
         assert!(!trampolines.is_empty(), "{tracing:?}");
     }

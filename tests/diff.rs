@@ -506,5 +506,5 @@ fn each_option_changes_each_form_or_is_refused() {
             }
         }
     }
-    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+    assert!(idle.is_empty(), "options that bprec neither refuses nor uses:\n{}", idle.join("\n"));
 }

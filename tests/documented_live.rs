@@ -129,7 +129,9 @@ fn assert_shown(block: &Block, shown: &[String], printed: &[u8], and_nothing_els
         printed.lines().filter(|line| !line.trim().is_empty() && !line.contains(OF_OTHERS)).collect();
     for expected in shown.iter().filter(|line| *line != "…" && !line.trim().is_empty()) {
         let at = lines.iter().position(|line| fits(expected, line));
-        let at = at.unwrap_or_else(|| panic!("{}: {expected}\nis not what comes:\n{printed}", block.document));
+        let at = at.unwrap_or_else(|| {
+            panic!("{}: the line\n{expected}\nis missing in the output:\n{printed}", block.document)
+        });
         lines.remove(at);
     }
     assert!(!and_nothing_else || lines.is_empty(), "{}: {lines:#?}\ncomes, too:\n{printed}", block.document);

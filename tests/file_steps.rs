@@ -71,7 +71,7 @@ fn what_ends_between_two_files_has_its_mappings_in_the_second() {
     if !root("what_ends_between_two_files_has_its_mappings_in_the_second") {
         return;
     }
-    // The growth of the word causes page faults.
+    // The variable `word` doubles in each round, which causes page faults.
     const SCRIPT: &str = "echo $$ >pid; kill -USR2 $PPID; while [ ! -e stop ]; do :; done
         word=word; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do word=$word$word; done";
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -201,11 +201,11 @@ fn descriptors_do_not_grow_with_cpus_that_come_and_go() {
     let at_start = events();
     for _ in 0..5 {
         cpu.switch(false);
-        support::wait_for("the ring of the CPU to go", || (events() < at_start).then_some(()));
+        support::wait_for("the close of the ring of the CPU", || (events() < at_start).then_some(()));
         cpu.switch(true);
         support::wait_for("another ring", || (events() >= at_start).then_some(()));
     }
-    support::wait_for("the descriptors before to close", || (events() == at_start).then_some(()));
+    support::wait_for("the initial number of descriptors", || (events() == at_start).then_some(()));
     recording.end();
 }
 

@@ -62,7 +62,7 @@ fn a_recording_knows_its_machine_and_its_boot() {
     }
     assert_eq!(machine, by_systemd(&["machine-id", APPLICATION]));
     assert_eq!(boot, by_systemd(&["boot-id"]));
-    // In a pid namespace of its own, the recorder cannot know the machine. The boot id is the kernel's, so it is the same.
+    // In its own pid namespace, the recorder cannot read the id of the machine. The boot id is the kernel's, so it is the same.
     let alone = scratch.path("alone.data");
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(env!("CARGO_BIN_EXE_bprec"));

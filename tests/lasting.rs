@@ -397,7 +397,7 @@ fn count(path: &Path, kind: RecordType, id: u32) -> usize {
     of_kind.filter(|record| file.endian().u32_at(record.body(), 0) == Some(id)).count()
 }
 
-/// A recorder with file capabilities does not pass its privileges on: it reads maps of other users only if root has allowed it.
+/// A recorder with file capabilities does not lend its privileges to its caller: it refuses options that would, such as reading any BPF map.
 #[test]
 fn rights_that_the_caller_lacks_are_not_lent() {
     let dir = Scratch::new();

@@ -177,5 +177,5 @@ fn reading_takes_memory_and_time_in_proportion_to_the_input() {
         fs::remove_file(&recording).unwrap();
         let _ = fs::remove_file(&journal);
     }
-    assert!(found.is_empty(), "{} take more than they may:\n{}", found.len(), found.join("\n"));
+    assert!(found.is_empty(), "{} commands exceed their limits:\n{}", found.len(), found.join("\n"));
 }

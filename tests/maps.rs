@@ -193,7 +193,7 @@ fn bpftool_agrees() {
         let theirs: Value = serde_json::from_str(&text).unwrap();
         let theirs: Vec<&Value> = theirs.as_array().unwrap().iter().map(|entry| &entry["formatted"]).collect();
         if theirs.iter().any(|entry| entry.is_null()) {
-            skip(test, "this bpftool does not know types");
+            skip(test, "this bpftool does not print values by type");
             continue;
         }
         let ours = map(&report, &loaded, name)["contents"]["list"].as_array().unwrap();

@@ -239,7 +239,7 @@ fn who_may_not_is_told_what_is_needed() {
         command.args(arguments).stdin(Stdio::null()).output()
     };
     if !nobody(&["--version"]).is_ok_and(|output| output.status.success()) {
-        return skip(test, "nobody cannot run the program where it is, or there is no setpriv");
+        return skip(test, "the user nobody cannot execute the program in its directory, or setpriv is missing");
     }
     let scratch = directory();
     let recording = scratch.path("perf.data");

@@ -64,7 +64,7 @@ fn check(command: &str, words: &[&str], forms: &[&[&str]], options: &[&str], rar
             }
         }
     }
-    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+    assert!(idle.is_empty(), "options that bprec neither refuses nor uses:\n{}", idle.join("\n"));
 }
 
 #[test]

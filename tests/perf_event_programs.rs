@@ -202,7 +202,7 @@ fn stacks_are_counted_by_command() {
     );
     let main = samples(&path).iter().filter(|sample| sample.event == "task-clock").count() as u64;
     let of_sh: u64 = maps["counts"].iter().filter(|(key, _)| key.starts_with(b"sh\0")).map(|(_, n)| number(n)).sum();
-    // Both events have the same rate on one task. Their numbers of samples differ only by those at the start and at the end.
+    // Both events have the same rate on one task. Their numbers of samples differ only by samples at the start and at the end.
     assert!(of_sh * 10 > main * 9 && of_sh * 9 < main * 10, "{of_sh} counted, {main} sampled");
     let with_user_stack = |key: &[u8]| i32::from_ne_bytes(key[20..24].try_into().unwrap()) >= 0;
     assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "the program gets user stacks without -g");
@@ -327,7 +327,7 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
     // The kernel frees the map with the program. Both stay if another process opened the program before its release.
-    wait_for("its map that is gone", || {
+    wait_for("the end of the map", || {
         let [_, elsewhere, _] = held_by_any();
         let is_left = |map: &Value| {
             map["name"].as_str().is_some_and(|name| name.starts_with("runs_of_the_sou"))

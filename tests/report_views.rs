@@ -268,7 +268,7 @@ fn each_option_changes_each_view_in_each_form_or_is_refused() {
             }
         }
     }
-    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+    assert!(idle.is_empty(), "options that bprec neither refuses nor uses:\n{}", idle.join("\n"));
 }
 
 /// People read headings in words; documents for machines have codes, which docs/advice.md lists beside the headings.

@@ -119,8 +119,8 @@ fn a_selection_without_samples_ends_with_one() {
     assert_eq!(files(&scratch), [""; 0]);
 }
 
-/// `script` reads names of tasks in its own way: its lines of a task are those of the rewritten part, beside the states of the recorder (`bprec`), which
-/// always stay.
+/// A rewritten selection of tasks by name has the samples that `script` prints for the same selection. It also has the states of the recorder (task
+/// `bprec`), which always stay.
 #[test]
 fn samples_of_named_tasks_stay() {
     let scratch = Scratch::new();

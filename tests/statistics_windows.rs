@@ -95,7 +95,7 @@ fn estimate(test: &str) -> Result<(), String> {
         return Err(format!("{estimated} estimated, {made} made, {counted} counted"));
     }
     if others_count && runs["estimate"].is_null() {
-        skip(test, "others have the kernel count runs all the time");
+        skip(test, "other tools have run statistics on all the time");
         return Ok(());
     }
     assert!(runs["estimate"]["counted_for_ns"].as_u64().unwrap() > 0, "{runs}");

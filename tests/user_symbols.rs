@@ -189,7 +189,7 @@ fn functions_have_the_names_that_perf_finds() {
             (ours, perfs) => ours != perfs,
         };
         let differing: BTreeSet<_> = ours.iter().zip(&perfs).filter(differs).collect();
-        assert!(differing.is_empty(), "{name}: ours and perf's are {differing:?}");
+        assert!(differing.is_empty(), "{name}: these symbols of bprec and perf differ: {differing:?}");
     }
 }
 

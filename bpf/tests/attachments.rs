@@ -187,7 +187,7 @@ fn links_are_what_they_were_attached_to() {
         }
         None => println!("SKIP {test}: cgroup: no writable cgroup2"),
     }
-    // bpftool knows the same links.
+    // bpftool lists the same links.
     let listed = bpftool(&["link", "show"]);
     for attachment in around.attachments.iter().filter(|it| it.link_id.is_some()) {
         let entry = listed.as_array().unwrap().iter().find(|it| it["id"] == attachment.link_id.unwrap());

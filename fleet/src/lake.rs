@@ -82,8 +82,7 @@ pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// `None` for a file of `recording`. Such a file lists the hashes of the other files of its batch; no file has its
-    /// hash.
+    /// SHA-256 of the file as committed. `None` for a file of `recording`, which lists the hashes of the other files of its batch.
     sha256: Option<String>,
 }
 
@@ -170,7 +169,7 @@ impl Lake {
         let (generation, states) = match fs::read_link(&current) {
             Ok(target) => {
                 let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
-                (number.with_context(|| format!("{}: is no link to a generation", current.display()))?, target)
+                (number.with_context(|| format!("{}: is not a link to a generation", current.display()))?, target)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // Earlier versions had no generations, and their tables were in this directory.

@@ -327,7 +327,7 @@ fn expire(args: &ExpireArgs) -> Result<ExitCode> {
     let (mut lake, _lock) = Lake::open_to_write(&args.lake.lake)?;
     let first = Date::today().plus_days(1 - args.keep);
     let expired = lake.expire(first)?;
-    writeln!(io::stdout(), "{} days before {first} removed", expired.len())?;
+    writeln!(io::stdout(), "{} days removed, all before {first}", expired.len())?;
     Ok(ExitCode::SUCCESS)
 }
 

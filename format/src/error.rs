@@ -62,7 +62,7 @@ impl Error {
         Error { offset, what, problem: Problem::Other(problem.into()) }
     }
 
-    /// Moves the error by `base` bytes, for a part that was read as a separate slice.
+    /// Adds `base` to the offset of the error, for an error in a part that was read as a separate slice.
     #[must_use]
     pub fn at(mut self, base: u64) -> Error {
         self.offset = self.offset.saturating_add(base);

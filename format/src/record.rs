@@ -166,7 +166,7 @@ pub mod misc {
     pub const MMAP_DATA: u16 = 1 << 13;
     /// COMM: an exec set the name.
     pub const COMM_EXEC: u16 = 1 << 13;
-    /// FORK: written by a tool; the task does not inherit the parent's maps.
+    /// FORK: written by a tool; the task does not inherit the parent's mappings.
     pub const FORK_EXEC: u16 = 1 << 13;
     /// SWITCH, SWITCH_CPU_WIDE: the CPU switched away from the task.
     pub const SWITCH_OUT: u16 = 1 << 13;

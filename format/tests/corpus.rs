@@ -8,7 +8,7 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Container, Events, File, Metadata, RecordType, Writer};
 use common::{Walk, corpus_files, recordings, walk};
 
-/// The index has other names for two types.
+/// Name of a record type in the index, which has other names than perf for two types.
 fn index_name(kind: RecordType) -> String {
     match kind {
         RecordType::HEADER_EVENT_TYPE => "EVENT_TYPE".to_owned(),

@@ -35,7 +35,7 @@ pub fn hidden_addresses() -> Option<&'static str> {
     }
     Some(if restrict >= 2 {
         "kernel.kptr_restrict is 2, which hides kernel addresses and machine code even from root; \
-         sysctl kernel.kptr_restrict=1"
+         to show them, run sysctl kernel.kptr_restrict=1"
     } else if restrict == 1 {
         "kernel.kptr_restrict is 1 and CAP_SYSLOG is missing, so kernel addresses and machine code are hidden; \
          run as root or with CAP_SYSLOG"

@@ -170,7 +170,7 @@ pub(crate) fn lose_power_everywhere(
                 .collect();
             if known.insert((left.clone(), disk.files.values().map(|file| file.synced).sum::<usize>())) {
                 states += 1;
-                check(&format!("behind step {at} ({}), {choice:?}", brief(step)), &disk, &left);
+                check(&format!("after step {at} ({}), {choice:?}", brief(step)), &disk, &left);
             }
         }
     }

@@ -198,7 +198,7 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        wait_for("a command that is let go", || begun.exists().then_some(()));
+        wait_for("the start of the command", || begun.exists().then_some(()));
         Self { child, told }
     }
 

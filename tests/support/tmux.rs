@@ -97,7 +97,7 @@ impl Terminal {
 
     /// The process of `bprec`.
     pub(crate) fn pid(&self) -> u32 {
-        wait_for("the number of the process", || std::fs::read_to_string(self.path("pid")).ok()?.trim().parse().ok())
+        wait_for("the process id", || std::fs::read_to_string(self.path("pid")).ok()?.trim().parse().ok())
     }
 
     /// Sends a signal to `bprec`.

@@ -43,7 +43,7 @@ async function main() {
 
     seen.lines = await page.$$eval("#lines-table tfoot tr", cells);
 
-    // By keyboard: the column's name, once for the largest first, again for the smallest.
+    // Sorts the table by keyboard: Enter on the name of a column sorts descending, and a second Enter ascending.
     const samples = seen.columns.indexOf("SAMPLES");
     const head = async () => (await page.$$("#table th button"))[samples];
     await (await head()).focus();
@@ -115,7 +115,7 @@ async function main() {
     seen.brushed = await state();
     await page.keyboard.press("Escape");
 
-    // Boxes are as wide as their share and do not overlap; code is printed; heads stay while their rows scroll.
+    // Reads the boxes of the flame graph: row, position, width and texts.
     const boxes = () => page.$eval("#flame", (flame) => flame.boxes.map(({ row, left, share, text, name }) => ({ row, left, share, text, name })));
     seen.boxes = await boxes();
     // Boxes that lack a hairline where their share ends, or have a hairline inside.
@@ -144,7 +144,7 @@ async function main() {
     // Zoom by click, and back by keyboard.
     const frames = async () => (await boxes()).map((box) => box.text);
     seen.frames = await frames();
-    // By mouse on the canvas: the first box of the second row.
+    // Clicks the first box of the second row on the canvas.
     await page.$eval("#frames", (canvas) => canvas.scrollIntoView());
     const second = seen.boxes.find((box) => box.row === 1);
     const canvas = await (await page.$("#frames")).boundingBox();
@@ -152,7 +152,7 @@ async function main() {
     seen.zoomed_into = second.text;
     seen.zoomed = await frames();
     seen.zoomed_share = (await boxes())[1].share;
-    // By keyboard: the button on the frame has its name.
+    // Returns the label of the focused button: the name of its frame.
     const name = () => page.evaluate(() => document.activeElement.getAttribute("aria-label"));
     seen.focused_zoomed = await name();
     await page.keyboard.press("ArrowDown");
@@ -175,7 +175,7 @@ async function main() {
     seen.focused = await frames();
     await page.click("#reset");
 
-    // The code of the program that was clicked, then with all instructions.
+    // Reads the code of the program whose button was clicked, first by source line, then with all instructions.
     const code = () =>
       page.$$eval("table.code tbody tr:not([hidden])", (lines) => lines.map((line) => [...line.cells].map((cell) => cell.textContent)));
     seen.code_program = await page.$eval("#code-program", (list) => list.value);
@@ -208,7 +208,7 @@ async function main() {
       seen[kind] = [await drawn(), (await use(busy), await drawn())];
       await busy.close();
     }
-    // A browser that cannot inflate, and one without scripts.
+    // Opens the page in a browser without DecompressionStream, and in a browser without scripts.
     const old = await browser.newPage();
     old.on("console", (message) => seen.complaints.push(message.text()));
     old.on("pageerror", (error) => seen.complaints.push(error.message));

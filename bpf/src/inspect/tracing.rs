@@ -12,7 +12,7 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::programs::Program;
 use crate::sys::{self, Kind};
 
-/// TracedFunction of a tracing link.
+/// Function that a tracing link traces, by its BTF ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TracedFunction {
     /// A type of the BTF of the kernel or a module: (BTF id, type id).
@@ -22,9 +22,9 @@ pub(crate) enum TracedFunction {
 }
 
 impl TracedFunction {
-    /// TracedFunction of a tracing link of program `prog_id`; `None` if the kernel does not show the target. The link shows `object_id`, the upper half of
-    /// the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF blob, the
-    /// info of program `prog_id` has the same id in `attach_btf_obj_id`.
+    /// Function that a tracing link of program `prog_id` traces; `None` if the kernel does not show the target. The link shows `object_id`, the upper
+    /// half of the trampoline key: the id of a BTF blob (for a function of the kernel or a module) or the id of a program. If it is the id of a BTF
+    /// blob, the info of program `prog_id` has the same id in `attach_btf_obj_id`.
     pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<TracedFunction> {
         if object_id == 0 {
             return None;
@@ -80,7 +80,8 @@ fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
     Some((btfs.get(info.btf_id).ok()?, format!(" of program {id}")))
 }
 
-/// BTF of the kernel or of a module, and the suffix for names in it. The BTF of a module is joined to the kernel's.
+/// BTF of the kernel or of a module, and the suffix for names in it. For a module: the BTF of the kernel followed by that of the module, see
+/// [`join`].
 fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, String)> {
     let fd = sys::fd_by_id(Kind::Btf, id).ok()?;
     let about = sys::btf_info(fd.as_fd(), id, true).ok()?;
@@ -99,8 +100,8 @@ fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, St
     Some((join(&base, &blob)?.into(), format!(" [{}]", String::from_utf8_lossy(&about.name))))
 }
 
-/// Joins a split BTF to its base. Type ids and string offsets of the split BTF continue those of the base, so the joined BTF has the types of both in
-/// sequence, then the strings of both.
+/// Appends a split BTF to its base. Type ids and string offsets of the split BTF continue those of the base, so the joined BTF has the types of both
+/// in sequence, then the strings of both.
 fn join(base: &[u8], split: &[u8]) -> Option<Vec<u8>> {
     const HEADER_BYTES: usize = 24;
     // Ranges of the types and of the strings in a blob. Offsets in the header count from the end of the header.

@@ -21,11 +21,11 @@ fn old_days_are_removed_and_the_others_stay() {
     }
     let expire = |lake: &Path| program().args(["expire", "--keep", "90d", "--lake"]).arg(lake).output().unwrap();
     let output = expire(&lake.path());
-    assert!(text(&output.stdout).starts_with("2 days before "), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("2 days removed, "), "{}", text(&output.stderr));
     assert_eq!(lake.sql("SELECT DISTINCT date FROM run_stats").len(), 2);
     let verified = lake.verify();
     assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
-    assert!(text(&expire(&lake.path()).stdout).starts_with("0 days before "));
+    assert!(text(&expire(&lake.path()).stdout).starts_with("0 days removed, "));
     // A mistyped name creates no lake.
     let missing = lake.path().join("missing");
     assert_eq!((expire(&missing).status.code(), missing.exists()), (Some(2), false));

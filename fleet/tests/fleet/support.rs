@@ -193,8 +193,8 @@ impl Lake {
         program().arg("verify").arg("--lake").arg(self.path()).output().unwrap()
     }
 
-    /// All rows of all tables, without the time of the import. The table `prog` has a row of a program in each of its
-    /// batches; here, equal rows are one.
+    /// All rows of all tables, without the time of the import. The table `prog` has a row of a program in each of its batches; the result has equal
+    /// rows only once.
     pub(crate) fn contents(&self) -> BTreeMap<&'static str, Vec<String>> {
         let rows = |table: &&'static str| {
             let distinct = if *table == "prog" { "DISTINCT" } else { "" };

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     text: String,
-    /// `None` if the text is no valid pattern.
+    /// Compiled pattern; `None` if the text is no valid pattern.
     pattern: Option<glob::Pattern>,
 }
 

@@ -165,8 +165,8 @@ impl Journal {
         Ok(Journal { first_event_id, recording_id, features, damaged })
     }
 
-    /// Returns true if the journal belongs to a recording. Compares the ids of the recording; if the recording has no
-    /// id, compares the ids of the first events.
+    /// Returns true if the journal belongs to a recording with these events: both have the same recording id or, if the recording has no id, the same
+    /// id of the first event.
     pub fn belongs_to(&self, attrs: &[FileAttr], recording_id: Option<RecordingId>) -> bool {
         let first_event_id = attrs.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         match (self.recording_id, recording_id) {

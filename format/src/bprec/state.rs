@@ -186,8 +186,8 @@ layout! {
         /// Time between two snapshots.
         pub interval_ns: u64,
         late:
-        /// Process id of the recorder. Programs that the recorder loads during the recording only take measurements,
-        /// and are not captured.
+        /// Process id of the recorder. The programs that the recorder itself loads during the recording are not captured, because they only take
+        /// measurements.
         pub recorder_pid: Option<u32> as LateNonZero,
         /// Count of earlier files of the same recording. Counters continue over all files: in a later file, the first reading of a counter is
         /// its value at the start of that file.
@@ -312,8 +312,8 @@ impl State {
         self.put(&mut Writer::new(out, endian));
     }
 
-    /// Appends the payload, redacted if the writer redacts. Only the contents of maps must be left out before: nothing in them
-    /// has a known meaning.
+    /// Appends the payload, redacted if the writer redacts. The caller must leave out contents of maps, because redaction does not know their
+    /// meaning.
     pub fn put(&self, w: &mut Writer<'_>) {
         let start = w.position();
         w.u16(VERSION).u16(self.kind()).u32(0);

@@ -306,7 +306,7 @@ format:
 print fmt: \"dfd: 0x%08lx\", ((unsigned long)(REC->dfd))
 ";
 
-/// The values of an event's own fields, with their names.
+/// Returns `name=value` of each field of an event, without the fields that all events have.
 fn values(format: &EventFormat<'_>, raw: &[u8], endian: Endian) -> String {
     let own = format.fields.iter().filter(|field| !field.is_common());
     let values = own.map(|field| {

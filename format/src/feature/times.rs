@@ -36,7 +36,7 @@ layout! {
     /// DIR_FORMAT. Used only in the `data` file of a directory.
     #[derive(Copy)]
     pub struct DirFormat {
-        /// 1 if records are in `data.*` files beside this file.
+        /// Version of the layout of the directory: 1 if records are in `data.*` files beside this file.
         pub version: u64,
     }
 
@@ -46,11 +46,11 @@ layout! {
     pub struct Compression {
         /// Version of the layout: 1.
         pub version: u32,
-        /// 1 for zstd.
+        /// Method of compression: 1 for zstd.
         pub kind: u32,
-        /// Requested level.
+        /// Requested level of compression.
         pub level: u32,
-        /// Ratio reached, rounded.
+        /// Ratio of unpacked to compressed bytes, rounded.
         pub ratio: u32,
         /// Limit on the unpacked bytes of a compressed record.
         pub mmap_len_bytes: u32,

@@ -217,6 +217,6 @@ secrets! {
     NamespaceNumber,
     /// Address, as hexadecimal text with `0x`.
     Address,
-    /// Attach point of a program, of an older recorder, which did not tell names from words.
+    /// Attach point of a program as older recorders wrote it: one text, in which names are not marked.
     AttachTarget,
 }

@@ -8,7 +8,7 @@ use crate::{Reader, Result, Writer};
 record! {
     /// MMAP (since 2.6.31): `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
     ///
-    /// Tools write the maps of the kernel and its modules with pid −1.
+    /// Tools write the mappings of the kernel and its modules with pid −1.
     pub struct Mmap<'a> {
         /// Process id.
         pub pid: u32,
@@ -18,7 +18,7 @@ record! {
         pub addr: u64 as Address,
         /// Bytes mapped.
         pub len_bytes: u64,
-        /// Offset in the file; for the kernel's map, the address of its reference symbol.
+        /// Offset in the file; for the mapping of the kernel, the address of the kernel's reference symbol.
         pub pgoff: u64,
         /// Path of the file, or `[vdso]`, `//anon` …
         pub filename: &'a [u8] as LastText<Mapping>,

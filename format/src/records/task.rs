@@ -22,7 +22,7 @@ record! {
     /// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
     ///
     /// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. Tools also write FORKs, with time 0, for tasks that exist already. In
-    /// these, [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) means that the task does not inherit maps.
+    /// these, [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) means that the task does not inherit mappings.
     #[derive(Copy)]
     pub struct Task {
         /// Process id.

@@ -8,7 +8,7 @@ record! {
         pub offset: u64,
         /// Bytes of new data.
         pub size_bytes: u64,
-        /// 1 truncated, 2 overwrite mode, 4 with gaps, 8 collided with another event; bits 8–15 hold the PMU's format.
+        /// Bits: 1 truncated, 2 overwrite mode, 4 with gaps, 8 collided with another event; bits 8–15 hold the format of the PMU's trace data.
         pub flags: u64,
     }
 

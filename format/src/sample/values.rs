@@ -125,7 +125,7 @@ pub(super) fn user_stack<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
 /// without a user space have ABI 0 and no registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Regs<'a> {
-    /// 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).
+    /// ABI of the task: 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).
     pub abi: u64,
     /// Bit n is set if register n is in `values`.
     pub mask: u64,

@@ -1,4 +1,4 @@
-//! Seccomp filters with the system calls that a reader may make.
+//! Seccomp filters with the system calls that a reader, a command that reads recordings, may make.
 //!
 //! A filter lists the allowed calls. All other calls fail with EPERM, also those that newer kernels add; the caller can handle this error. A call by
 //! the numbers of another instruction set (`int 0x80`) ends the process.

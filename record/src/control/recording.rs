@@ -307,7 +307,7 @@ impl<'a> Recording<'a> {
         self.send_images()
     }
 
-    /// Sends the data of the whole machine: the maps of the kernel, and the feature sections that are complete.
+    /// Sends the data of the whole machine: the mapping records of the kernel, and the feature sections that are complete.
     fn send_machine(&mut self, tracing_data: Option<&[u8]>) -> Result<()> {
         let mut records = Vec::new();
         if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
@@ -468,7 +468,7 @@ impl Purpose for Recording<'_> {
     }
 }
 
-/// Schedule of the messages on progress: after one minute, and whenever the time has doubled.
+/// Schedule of the messages on progress: after one minute, and whenever the elapsed time has doubled.
 struct ProgressSchedule {
     started: Instant,
     next_minutes: u64,

@@ -62,8 +62,8 @@ impl Rotation {
             || self.how.on_signal && was_signalled
     }
 
-    /// Starts the schedule of a new file, which begins with `own_bytes` of fixed contents. The file ends by size only when it has at least twice as
-    /// many bytes, even if the user requested smaller files. Otherwise each file would have only fixed contents.
+    /// Starts the schedule of a new file, which begins with `own_bytes` of fixed contents. The file ends by size only when it has at least twice
+    /// `own_bytes`, even if the user requested smaller files. Otherwise each file would have only fixed contents.
     pub(super) fn begin(&mut self, now: Instant, own_bytes: u64) {
         self.next = self.how.every.map(|every| now + every);
         self.least_bytes = own_bytes.saturating_mul(2);

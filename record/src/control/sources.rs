@@ -31,7 +31,7 @@ struct SourceEntry {
 }
 
 impl Sources {
-    /// Creates an empty list of sources; threads of sources wake `waker` when they have found something.
+    /// Creates an empty list of sources; threads of sources wake `waker` when a source has work for a tick.
     pub(crate) fn new(
         mut programs: Programs,
         statistics: Statistics,

@@ -327,7 +327,7 @@ impl WantedPrograms {
         }
     }
 
-    /// Adds the known programs that match and are new.
+    /// Compares the programs that were not compared before with the request, and adds those that match.
     fn learn(&mut self, programs: &Programs) {
         for known in programs.known() {
             let key = known.key();
@@ -358,7 +358,7 @@ impl WantedPrograms {
         }
     }
 
-    /// Reduces a state to the data of the wanted programs; returns false if no data remains.
+    /// Removes the data of all other programs from a state; returns false if no data of a wanted program remains.
     fn keeps(&mut self, state: &mut State) -> bool {
         match state {
             State::RunStats(stats) => {
@@ -370,7 +370,8 @@ impl WantedPrograms {
                 self.others.remove(&key);
                 self.keys.remove(&key)
             }
-            // A missed program is kept if names are wanted: it was unloaded before its name was read, and the name may have matched.
+            // A missed program was unloaded before its name was read. If the request has names, the missed program may have matched, so its state is
+            // kept.
             State::Missed(_) => !self.wanted.has_only_ids(),
             State::Program(_) => false,
             _ => true,

@@ -65,7 +65,7 @@ impl Finding {
     pub const COLUMNS: [(&'static str, &'static str); 5] =
         [("check", "CHECK"), ("status", "STATUS"), ("found", "FOUND"), ("costs", "COSTS"), ("remedies", "CHANGE WITH")];
 
-    /// Cells of [`Finding::COLUMNS`]; costs and remedies of several limits are joined.
+    /// Cells of a row, in the order of [`Finding::COLUMNS`]. If there are several limits, semicolons separate their costs and their remedies.
     pub fn cells(&self) -> [String; 5] {
         let of_limits = |of: fn(&Limit) -> &str| self.limits.iter().map(of).collect::<Vec<_>>().join("; ");
         let costs = of_limits(|limit| limit.cost());

@@ -18,7 +18,7 @@ use crate::{Error, Level, Result, sys};
 /// Bytes of each ring: enough for about 200 loads between two reads.
 const RING_BYTES: usize = 128 << 10;
 
-/// Rings of code, shared by the drain and the load watcher.
+/// Rings of the records about loads and unloads of kernel code, shared by the drain and the load watcher.
 #[derive(Debug)]
 pub(crate) struct CodeRings {
     attr: EventAttr,
@@ -43,7 +43,7 @@ struct CodeRingsState {
 struct CodeRing {
     event: Arc<OwnedFd>,
     ring: Ring,
-    /// Id to put into the records in place of the event's own id, which is not in the file. `None` keeps the own id.
+    /// Id to put into the records in place of the event's own id, which is not in the file. `None` keeps the event's own id.
     id: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The rings of a recording: one per CPU for all events, and the rings of code.
+//! The rings of a recording: one ring per CPU for all events, and one ring per CPU for loads and unloads of kernel code.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 pub(crate) struct CpuRings {
     cpu: u32,
-    /// Ring of the CPU's events. The code event has its own ring; the sampling events have one if it is overwritten.
+    /// Ring of the CPU's events, except events with a ring of their own: the code event, and the sampling events if `newest` has their ring.
     main: Option<EventRing<Ring>>,
     /// Ring of the sampling events, if the newest samples overwrite the oldest.
     newest: Option<EventRing<BackwardRing>>,
@@ -123,7 +123,7 @@ impl Rings {
         Ok(true)
     }
 
-    /// Sends the records in the rings of code. Returns the number of bytes that could not be read.
+    /// Sends the records about loads and unloads of kernel code. Returns the number of bytes that could not be read.
     ///
     /// # Errors
     /// Fails if the output has ended.

@@ -24,7 +24,7 @@ pub(crate) struct OpenEvents {
     fds: Mutex<Vec<EventFd>>,
     /// Targets of the sampling events.
     targets: CpuThreadTargets,
-    /// Number of the main sampling events; the events of user programs follow.
+    /// Number of events in `events` that sample without a BPF program of the user; the events of the user's programs follow.
     samplers: usize,
     /// Index of the first side-band event. The events before it are sampling events.
     side_band: usize,
@@ -97,7 +97,7 @@ impl EventFd {
 /// Origin of the samples that an event carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleRole {
-    /// The main samples of the recording.
+    /// Samples of the events to sample (`-e`, or the default event).
     Main,
     /// Samples of the recorder's own sampling program.
     BpfSampler,

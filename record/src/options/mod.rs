@@ -28,9 +28,9 @@ pub struct Options {
     pub events: Vec<String>,
     /// Sampling rate or period.
     pub rate: Rate,
-    /// Fields of the samples that the recorder's BPF program takes beside the main events; `None` takes no such samples.
+    /// Fields of the samples that the recorder's BPF program takes in addition to the samples of `events`; `None` takes no such samples.
     pub bpf_sampler: Option<SamplerFields>,
-    /// Rate of the BPF sampler; `None` means the rate of the main event.
+    /// Rate of the BPF sampler; `None` means the rate of the event in `events` that the BPF sampler copies.
     pub bpf_sampler_rate: Option<Rate>,
     /// Method of recording user call chains; kernel call chains are always recorded.
     pub user_chains: UserChains,
@@ -67,7 +67,7 @@ pub struct Options {
     pub budget: Budget,
     /// CPU time that run statistics have taken; readers can watch it during the recording.
     pub taken: Taken,
-    /// Shared counters, read at context switches: of the recorded target, and of the additional targets named here.
+    /// Counters that other sessions can share, read at context switches: for the recorded target, and for the additional targets named here.
     pub shared: Option<SharedOptions>,
     /// Time between two snapshots of the counters.
     pub interval: Duration,
@@ -133,9 +133,9 @@ pub struct Aggregate {
 impl Aggregate {
     /// Stacks per CPU.
     const ENTRIES_PER_CPU: u32 = 1024;
-    /// Minimum of all CPUs together: a small machine also has many tasks.
+    /// Minimum of the stacks of all CPUs together, because even a machine with few CPUs has many tasks.
     const ENTRIES_MIN: u32 = 8192;
-    /// Maximum of all CPUs together: the kernel allocates the memory at once.
+    /// Maximum of the stacks of all CPUs together, because the kernel allocates their memory in advance.
     const ENTRIES_MAX: u32 = 1 << 16;
 
     /// Returns the number of stacks to count per event and interval on this number of CPUs.

@@ -28,7 +28,7 @@ pub(super) type Inode = (u64, u64);
 /// A journal that is being written.
 #[derive(Debug)]
 pub(super) struct Journal {
-    /// `None` if the journal could not be created, or a write has failed.
+    /// File of the journal; `None` if it could not be created, or a write has failed.
     file: Option<File>,
     path: PathBuf,
     inode: Inode,

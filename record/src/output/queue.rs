@@ -91,7 +91,7 @@ struct SharedQueue {
     sent: Condvar,
     /// Notified when a message of a source was received.
     taken: Condvar,
-    /// Wakes the drain when a buffer is free again, after the drain found none.
+    /// Waker of the drain: used when a buffer becomes free after the drain asked for a buffer and got none.
     drain: Waker,
 }
 
@@ -104,7 +104,7 @@ struct QueueState {
     /// Bytes of pooled buffers that wait or are being written.
     pooled_bytes: usize,
     free: Vec<Vec<u8>>,
-    /// True if the drain found no free buffer.
+    /// True if the drain asked for a buffer and got none.
     is_short: bool,
     /// True if a message was sent since the last round ended.
     has_news: bool,
@@ -114,7 +114,7 @@ struct QueueState {
     has_ended: bool,
 }
 
-/// Creates a queue; `drain` is woken when a buffer is free again, after the drain found none.
+/// Creates a queue. `drain` is woken when a buffer becomes free after the drain asked for a buffer and got none.
 pub(super) fn queue(drain: Waker) -> (Queue, Received) {
     let (state, sent, taken) = (Mutex::default(), Condvar::new(), Condvar::new());
     let shared = Arc::new(SharedQueue { state, sent, taken, drain });
@@ -186,8 +186,8 @@ impl Queue {
         if state.has_ended {
             return Err(Error::OutputEnded);
         }
-        // States get their time under the lock, in the order of the queue. Otherwise a round could end between the time
-        // and the sending, and a reader would take the states as late.
+        // States get their time under the lock, in the order of the queue. Otherwise a round could end after the states got their time and before
+        // they are sent, and readers would count the states as late records.
         if let Message::States(states) = &mut message {
             stamp(states, sys::monotonic_ns());
         }

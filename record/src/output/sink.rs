@@ -318,7 +318,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends whole records of the kernel, or synthesized ones, compressed if compression is on and not behind.
+    /// Appends whole records that the kernel wrote or the recorder synthesized. Compresses the records if compression is on and `is_behind` is false.
     pub(crate) fn append_packed(&mut self, records: &[u8], is_behind: bool) -> Result<()> {
         let Some(packer) = self.packer.as_mut().filter(|_| !is_behind) else {
             self.packer.iter_mut().for_each(|packer| packer.skip(records.len()));

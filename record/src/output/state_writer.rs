@@ -137,7 +137,7 @@ mod tests {
         Records::new(&out, 0, Endian::NATIVE).map(|record| read(record.unwrap())).collect()
     }
 
-    /// Writes the state of each list with 4,000 elements, and expects the elements in order, in several states.
+    /// Writes a state with 4,000 elements for each kind of list. The samples must have the same elements in the same order, in several states.
     #[test]
     fn lists_that_do_not_fit_into_a_record_are_divided() {
         fn list<T>(element: impl FnMut(u32) -> T) -> Vec<T> {

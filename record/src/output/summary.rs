@@ -68,7 +68,7 @@ impl fmt::Display for Summary {
         let records = self.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
         let files = match self.files {
             0 | 1 => String::new(),
-            // `--max-files` may have deleted the first of them.
+            // `--max-files` may have deleted the first of these files.
             files => format!(", the last of {files} files"),
         };
         let path = self.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());

@@ -26,7 +26,7 @@ pub(crate) struct Tally {
     events: Events,
     /// Origin of the samples of each event, by index.
     roles: Vec<SampleRole>,
-    /// Samples of the main sampling events.
+    /// Samples of the events to sample (`-e`, or the default event).
     pub(crate) samples: u64,
     /// Samples of the recorder's own sampling program.
     pub(crate) bpf_samples: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     addresses: Addresses,
     /// User code that samples hit, if names of user functions are wanted.
     user_hits: Option<UserHits>,
-    /// `None` after a COMPRESSED record that could not be unpacked.
+    /// Unpacker of the COMPRESSED records; `None` after a COMPRESSED record that could not be unpacked.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
     /// True if all records so far are intact; `None` if records are not checked.

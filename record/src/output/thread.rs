@@ -69,8 +69,8 @@ struct Writer {
 }
 
 impl OutputThread {
-    /// Starts the thread, which writes to `sink`. The thread wakes `drain` when a buffer is free again after the drain
-    /// found none, and `ended` when the thread ends.
+    /// Starts the thread, which writes to `sink`. The thread wakes `drain` when a buffer becomes free after the drain asked for a buffer and got
+    /// none, and wakes `ended` when the thread ends.
     ///
     /// # Errors
     /// Fails if no thread can be created.

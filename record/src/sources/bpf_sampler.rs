@@ -1,7 +1,8 @@
 //! The sampling BPF program of the recorder, its events, and the event that outputs its samples.
 //!
-//! The program is attached to separate events without rings. The program drops every sample of these events, and writes its own
-//! sample as raw data of a bpf-output event on the same CPU. That event writes into the ring of the CPU. No program is attached to the main events.
+//! The program is attached to separate events without rings. The program drops every sample of these events, and writes its own sample as raw data of
+//! a bpf-output event on the same CPU. That event writes into the ring of the CPU. No program is attached to the main events: the events that the
+//! user asked to sample, or the default event.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -21,7 +22,7 @@ pub struct SamplerFields {
     parts: Parts,
     registers: u64,
     kernel_stack: bool,
-    /// True to record user stacks; `None` follows the main events.
+    /// True to record user stacks; `None` records user stacks if the main events record user call chains.
     user_stack: Option<bool>,
     /// True if the user named the field `value`; false if it is only in the default list.
     named_value: bool,
@@ -137,7 +138,7 @@ fn wrong(what: &str, problem: &str) -> Error {
 pub(crate) struct BpfSampler {
     /// Events with the program attached. The attachment is dropped before its event closes.
     sources: Vec<SampledEvent>,
-    /// Events to open, and their targets.
+    /// Events to open on `targets`.
     carriers: Vec<Sampler>,
     targets: Option<CpuThreadTargets>,
     /// Index of the event that outputs the samples.

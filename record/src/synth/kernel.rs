@@ -1,4 +1,4 @@
-//! Maps of the kernel and its modules.
+//! MMAP records of the kernel and its modules.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ struct KernelText {
     end: u64,
 }
 
-/// Appends the maps of the kernel and its modules. Returns the reason if the kernel's map is missing: without it, samples in
+/// Appends the MMAP records of the kernel and its modules. Returns the reason if the record of the kernel is missing: without this record, samples in
 /// the kernel cannot be symbolised.
 pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String> {
     match KernelText::find() {

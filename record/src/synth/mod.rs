@@ -1,5 +1,5 @@
-//! Records of tasks, maps and programs from before the recording, as the kernel would have written them. All these records
-//! carry a trailer of zeros, so their timestamp 0 sorts before all other records.
+//! Records of tasks, mappings and programs from before the recording, as the kernel would have written them. All these records carry a trailer of
+//! zeros, so their timestamp 0 sorts before all other records.
 //!
 //! The data is read once, from `/proc` and `/sys`, and appended to a buffer of the caller. Objects that vanish meanwhile
 //! are left out: a task that has ended gets no samples.
@@ -24,7 +24,7 @@ pub(crate) use programs::{images, measure_images, program};
 pub(crate) use tasks::{each_process, has_mappings, unknown_tasks};
 pub(crate) use user_functions::UserFunctions;
 
-/// Process id in the records of kernel maps.
+/// Process id in the MMAP records of the kernel and its modules.
 const NO_PID: u32 = u32::MAX;
 
 /// Appends a record.

@@ -19,7 +19,7 @@ use crate::options::caller::AsCaller;
 
 /// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows longer names for kernel workers.
 const COMM_BYTES: usize = 15;
-/// File name in MMAP records of maps without a file.
+/// File name in MMAP2 records of mappings without a file.
 const ANONYMOUS: &[u8] = b"//anon";
 
 /// Passes FORK, COMM and MMAP2 records of live tasks to `take`, process by process: of all processes, or of `processes` only (then

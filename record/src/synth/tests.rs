@@ -71,7 +71,7 @@ fn the_kernel_is_where_perf_says() {
     let (record, Payload::Mmap2(map)) = &ours[0] else { panic!("{ours:?}") };
     let (addr, len_bytes, pgoff, filename) = theirs;
     assert_eq!((map.addr, map.pgoff, map.filename.to_vec()), (addr, pgoff, filename));
-    // Newer versions of perf include the kernel's data in the map.
+    // Newer versions of perf include the kernel's data in the mapping.
     assert!(map.len_bytes == len_bytes || map.len_bytes > 1 << 20 && map.len_bytes < len_bytes, "{len_bytes}");
     assert_eq!(record.misc & misc::CPUMODE_MASK, misc::KERNEL);
 }
@@ -152,7 +152,7 @@ fn tasks_are_those_that_perf_sees() {
     assert_eq!(maps[0], maps[1]);
     assert!(maps[1].len() > 2, "{maps:?}");
 
-    // Records for the child alone: the same maps as before, no FORK records, and the build ids that readelf prints.
+    // Records for the child alone: the same mappings as before, no FORK records, and the build ids that readelf prints.
     let alone = decode(&layout, &of_one);
     assert!(alone.iter().all(|(record, _)| record.kind != RecordType::FORK));
     let mut compared = 0;

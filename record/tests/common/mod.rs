@@ -70,7 +70,8 @@ pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
     assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
 }
 
-/// Checks that two counts of page faults differ by at most one percent and five: a shared counter also counts faults during the switch to the task.
+/// Checks that two counts of page faults differ by at most one percent plus five faults: a shared counter also counts faults during the switch to the
+/// task.
 #[track_caller]
 pub fn check_share(what: &str, value: u64, plain: u64) {
     assert!(value.abs_diff(plain) <= plain / 100 + 5, "{what}: {value} against {plain}");

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((target.text(), &read(&written(&target, false))), (&b"jumps[3] in netns acme."[..], &target));
         let redacted = read(&written(&target, true));
         assert_eq!(redacted.text(), b"Map5[3] in netns NetworkNamespace4.");
-        // The marks are those of the replacements.
+        // The offsets of the names are those of the replacements: redacting again replaces the replacements.
         assert_eq!(read(&written(&redacted, true)).text(), b"Map4[3] in netns NetworkNamespace17.");
     }
 

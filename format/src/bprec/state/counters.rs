@@ -116,7 +116,7 @@ layout! {
         pub name: Vec<u8> as Short<meaning::Program>,
         /// Time when counting of the function began, ns of the recording's clock. If the function never was counted: time of the refusal.
         pub since_ns: u64,
-        /// Reason why the function is not or no longer counted; empty while it is counted.
+        /// Reason why counting of the function was refused or has ended; empty while the function is counted.
         pub reason: String as Short<Message>,
         /// Counts; `None` if the function never was counted.
         pub counts: Option<RunCounts> as Optional<Plain>,
@@ -196,7 +196,7 @@ layout! {
         pub children: bool,
         /// Time when counting of the target began, ns of the recording's clock.
         pub since_ns: u64,
-        /// Reason why the target is not or no longer counted; empty while it is counted.
+        /// Reason why counting of the target was refused or has ended; empty while the target is counted.
         pub reason: String as Short<Message>,
         /// Readings, in the order of [`CounterEvents::events`]; empty if the target never was counted.
         pub readings: Vec<Reading> as List,

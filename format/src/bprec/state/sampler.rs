@@ -42,7 +42,7 @@ layout! {
         pub full: u64,
         /// Samples that the kernel refused for another reason.
         pub failed: u64,
-        /// Error number of failed samples: of the last one on each CPU, the highest number; 0 if none failed since the recording began.
+        /// Highest error number among the last failed sample of each CPU; 0 if no sample has failed since the recording began.
         pub last_errno: u32,
     }
 }

@@ -6,7 +6,7 @@ use crate::{Reader, Result, Writer};
 record! {
     /// AUXTRACE_INFO (since perf 4.1): format of the traces.
     pub struct AuxtraceInfo {
-        /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
+        /// Kind of the traces: 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
         pub kind: u32 as Padded<4>,
         /// Parameters of the decoder.
         pub private: Vec<u64> as Rest,
@@ -49,7 +49,7 @@ impl AuxtraceInfo {
 /// perf 5.1), `msg[64]`, and `machine_pid u32, vcpu u32` from fmt 2 on (since perf 6.0).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuxtraceError<'a> {
-    /// 1 for instruction traces.
+    /// Type of the error: 1 for instruction traces.
     pub kind: u32,
     /// Error number of the decoder.
     pub code: u32,

@@ -30,7 +30,7 @@ record! {
     /// STAT_ROUND (since perf 4.6): `type u64, time u64`: end of the counts of an interval.
     #[derive(Copy)]
     pub struct StatRound {
-        /// 0 an interval, 1 the end of the recording.
+        /// Type of the round: 0 for an interval, 1 for the end of the recording.
         pub kind: u64,
         /// End of the interval, ns since the start.
         pub time_ns: u64,

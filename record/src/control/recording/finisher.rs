@@ -46,7 +46,7 @@ struct Job {
     closed: Receiver<Closed>,
     /// Name that the rotation has given to the closed file.
     path: PathBuf,
-    /// The file that follows. It is removed if the closed file has to get its name back.
+    /// The next file of the recording. The next file is removed if the closed file must get its old name back.
     next: Origin,
     facts: Facts,
 }

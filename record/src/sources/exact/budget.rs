@@ -1,11 +1,11 @@
 //! Chooses the part of each program's runs to measure, so that measuring stays within a budget.
 
-/// Costs of one run.
+/// Time that counting adds to one run of a counted program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
-    /// Cost of a measured run, ns.
+    /// Time added to a measured run, ns.
     pub(super) measured_ns: f64,
-    /// Cost of a skipped run, ns.
+    /// Time added to a skipped run, which is only counted, ns.
     pub(super) skipped_ns: f64,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn divide(runs_per_second: &[f64], costs: Costs, budget_ns: f64) -> V
     let mut order: Vec<usize> = (0..runs_per_second.len()).collect();
     order.sort_by(|a, b| runs_per_second[*a].total_cmp(&runs_per_second[*b]));
     let skipping = |order: &[usize]| order.iter().map(|index| runs_per_second[*index] * costs.skipped_ns).sum::<f64>();
-    // At most half of the budget goes to skipping, because skipped runs are only counted, not measured.
+    // At most half of the budget is spent on skipped runs, because they are only counted, not measured.
     while let Some(most) = order.last().copied().filter(|_| skipping(&order) > budget_ns / 2.0) {
         verdicts[most] = Verdict::TooOften;
         order.pop();

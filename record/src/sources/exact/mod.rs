@@ -47,7 +47,7 @@ const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
 const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
 /// Duration of each of the two measurements of run rates before anything is attached.
 const LOOK_FIRST: Duration = Duration::from_millis(15);
-/// A program that runs too often has one run in this number measured, until it is detached.
+/// Interval of measurement of a program that runs too often: one run in this number is measured until the program is detached.
 const HARDLY_ANY: u64 = 1 << 20;
 /// Age of `ActiveCounters::refusals` above which they are read again when a program is loaded.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
@@ -410,7 +410,7 @@ impl ActiveCounters {
         }
     }
 
-    /// Rest of the budget for counting, ns of each second; `None` without a limit.
+    /// Part of the budget that run statistics leave for exact counters, ns of each second; `None` without a limit.
     fn left_ns(&self, statistics: &Statistics) -> Option<f64> {
         let statistics_ns = if self.is_budget_shared { statistics.taken_ns() } else { 0.0 };
         self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))
@@ -470,7 +470,7 @@ impl ActiveCounters {
         }
     }
 
-    /// References that counting holds on each program.
+    /// Number of references that counting holds on each program, by program id.
     fn references(&self) -> HashMap<u32, i64> {
         let mut references = HashMap::new();
         for target in &self.targets {
@@ -508,7 +508,7 @@ impl ActiveCounters {
         states
     }
 
-    /// Time at which [`ActiveCounters::take_and_adapt`] is due; `None` without a limit, a known cost or an attached target.
+    /// Time at which [`ActiveCounters::take_and_adapt`] is due; `None` if there is no limit, the cost is unknown, or no target is attached.
     fn adapt_at(&self) -> Option<Instant> {
         let has_cost = self.targets.iter().any(ExactTarget::is_attached);
         self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
@@ -528,7 +528,7 @@ impl ActiveCounters {
         }
     }
 
-    /// Returns the current counts of all attached targets. A target that is not or no longer attached is returned once, with the reason.
+    /// Returns the current counts of all attached targets. A target that was refused or detached is returned once, with the reason.
     fn snapshot(&mut self) -> Option<State> {
         let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
         let state = snapshot_of(targets, self.per_cpu);

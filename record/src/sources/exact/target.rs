@@ -11,7 +11,7 @@ use crate::options::listed;
 use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
-/// Minimum time between a change of the measured part of runs and an increase of this part.
+/// Time after each change of the measured part of runs in which this part does not increase.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
 /// Limit on targets counted at the same time. Each needs one or two programs and, on each CPU, a table of 5 kB.
@@ -44,7 +44,7 @@ pub(super) struct ExactTarget {
     /// Name of the function; empty for the entry function.
     name: Vec<u8>,
     since_ns: u64,
-    /// Reason why the function is not counted or no longer counted.
+    /// Reason why counting of the function was refused or has ended.
     pub(super) reason: String,
     /// True if the program contains tail calls.
     pub(super) tail_calls: bool,
@@ -53,13 +53,13 @@ pub(super) struct ExactTarget {
     last: Option<TargetCounts>,
     /// True if all other users have released the program.
     pub(super) is_released: bool,
-    /// True if a snapshot has reported that the function is not or no longer counted.
+    /// True if a snapshot has reported that counting of the function was refused or has ended.
     pub(super) told: bool,
     /// Count of runs at the last call of `rate`.
     seen_runs: u64,
     /// Time of the last call of `rate`, or of attaching.
     seen_at: Option<Instant>,
-    /// Time since which the runs were too many for the budget at every check.
+    /// Time of the first of the consecutive checks that found the program too frequent for the budget.
     too_often: Option<Instant>,
     /// Time of the last change of the measured part of runs.
     paced_at: Option<Instant>,
@@ -220,7 +220,7 @@ impl ExactTarget {
         self.pair.is_some()
     }
 
-    /// Returns true if the function is not or no longer counted, and no snapshot has reported this yet.
+    /// Returns true if counting of the function was refused or has ended, and no snapshot has reported this yet.
     pub(super) fn is_news(&self) -> bool {
         !self.is_attached() && !self.told
     }
@@ -237,14 +237,14 @@ impl ExactTarget {
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    /// Measures one run in `every`. The measured part increases only if it was not changed for `KEPT_FOR`.
+    /// Measures one run in `every`. The measured part of runs increases only if it has not changed for `KEPT_FOR`.
     pub(super) fn set_every(&mut self, every: u64, now: Instant) {
         self.too_often = None;
         self.pace(every, now);
     }
 
-    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time for which every check has found the
-    /// program too frequent.
+    /// Measures only one run in `hardly_any`, because the program runs too often for the budget. Returns the time since the first of the consecutive
+    /// checks that found the program too frequent.
     pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
         self.pace(hardly_any, now);
         now.duration_since(*self.too_often.get_or_insert(now))

@@ -1,4 +1,4 @@
-//! A loaded BPF program: its facts, and the descriptor that keeps it in the kernel.
+//! A loaded BPF program: its info and BTF from the kernel, its attachments, and the descriptor that keeps it in the kernel.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

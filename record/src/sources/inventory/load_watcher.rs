@@ -1,10 +1,9 @@
 //! A thread that opens a descriptor of every BPF program at the moment its load is announced.
 //!
-//! Each record of the code rings ([`CodeRings`]) wakes the thread, which sends these records to the output. The thread opens
-//! descriptors of all announced programs at real-time priority, so that no announced program can be unloaded any more. A
-//! second thread of normal priority reads the facts of the programs. If descriptors are scarce, the first thread reads the
-//! facts at once and closes the descriptor. The threads never touch a file of the recording: their findings go to the
-//! recorder through an unbounded channel.
+//! Each record in the rings for loads and unloads of kernel code ([`CodeRings`]) wakes the thread, which sends these records to the output. The
+//! thread opens descriptors of all announced programs at real-time priority, so that no announced program can be unloaded any more. A second thread
+//! of normal priority reads the facts of the programs: info, BTF and run statistics. If descriptors are scarce, the first thread reads the facts at
+//! once and closes the descriptor. The threads never touch a file of the recording: their findings go to the recorder through an unbounded channel.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -64,7 +63,7 @@ pub(crate) struct LoadedProgram {
 /// Handle of the thread, with the channel of its findings.
 #[derive(Debug)]
 pub(crate) struct LoadWatcher {
-    /// `None` after the thread has ended.
+    /// Thread to join at the end; `None` after it was joined.
     thread: Option<JoinHandle<()>>,
     rings: Arc<CodeRings>,
     /// Queue of the output; `None` for a count.
@@ -207,7 +206,7 @@ struct Watcher {
     taken: SyncSender<CapturedProgram>,
     /// Programs with a descriptor that wait for space in `taken`.
     queue: VecDeque<CapturedProgram>,
-    /// Announced programs, each with true if its descriptor was opened.
+    /// Announced programs by id. The value is true if the descriptor of the program was opened.
     seen: HashMap<u32, bool>,
     /// Programs that the kernel refused, by id; they are tried again.
     refused: BTreeMap<u32, Missed>,

@@ -93,7 +93,7 @@ impl Inventory {
         })
     }
 
-    /// Writes the records, facts and states of all programs.
+    /// Writes the KSYMBOL and BPF_EVENT records, the infos and the states of all programs.
     fn introduce(&self, context: &mut Context<'_>) -> Result<()> {
         if let Some(layout) = context.out.layout() {
             for snapshot in context.programs.snapshots() {
