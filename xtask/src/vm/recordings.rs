@@ -109,7 +109,7 @@ impl Recording<'_> {
         for unit in ["samples", "weight"] {
             let of = |line: &Value| line[unit].as_u64().unwrap_or(0);
             let rows: u64 = event["rows"].as_array().context("no rows")?.iter().map(of).sum();
-            let lines = ["others", "entry_unattributed", "interpreted", "unresolved"];
+            let lines = ["others", "entry_unattributed", "interpreted", "counting_programs"];
             let rest: u64 = lines.iter().map(|line| of(&event[line])).sum();
             let total = of(&event["total"]);
             ensure!(
