@@ -162,7 +162,7 @@ fn the_blind_spot_is_stated_in_numbers() {
     let table: Vec<&str> = table.lines().map(|line| line.trim_start_matches('#').trim()).collect();
     let table = table.join(" ");
     let stated = format!(
-        "blind spot: {inside} of {} main samples ({percent:.2} %) fall into kprobe/tracepoint/perf_event programs",
+        "blind spot: {inside} of {} samples of the main event ({percent:.2} %) fall into kprobe/tracepoint/perf_event programs",
         number(&main["samples"]["samples"])
     );
     assert!(table.contains(&stated), "{stated}\n{table}");

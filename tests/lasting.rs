@@ -452,7 +452,7 @@ fn processes_of_others_are_looked_into_where_root_allows_it() {
         let path = shared.join("perf.data");
         // The recorded command prints the capabilities of each thread of its parent, the recorder.
         let rights = shared.join("rights");
-        // A thread may end after its name was listed.
+        // A thread may end after the shell has listed its directory.
         let ask = format!("grep -hs CapEff /proc/$PPID/task/*/status >{} || true", rights.display());
         let inside = format!("mount --bind {} /etc && exec \"$@\"", etc.display());
         let mut command = Command::new("unshare");

@@ -170,7 +170,7 @@ fn one_body_on_two_hooks_costs_the_same() {
 }
 
 /// A tracepoint costs more than a raw tracepoint, because the kernel fills the fields of its event before the program runs. The samples charge this
-/// extra cost, as measured by the clock, to the program.
+/// extra cost to the program, about as much as the clock measures.
 #[test]
 fn the_fields_of_an_event_are_paid_by_its_program() {
     if !root("the_fields_of_an_event_are_paid_by_its_program") {

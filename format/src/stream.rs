@@ -27,7 +27,7 @@ pub struct Stream {
     /// Bytes to skip before the next record.
     skip: u64,
     inflate: Inflate,
-    /// Remaining bytes, in the buffer, of the compressed record that is being unpacked.
+    /// Place in the buffer of those bytes of the current compressed record that are not unpacked yet.
     packed: Range<usize>,
     failed: bool,
 }

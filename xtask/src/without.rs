@@ -75,7 +75,7 @@ pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
         let (before_ns, _) = mix.measure(bprec, load, false)?;
         let (with_ns, prediction) = mix.measure(bprec, load, true)?;
         let (after_ns, _) = mix.measure(bprec, load, false)?;
-        let prediction = prediction.context("the agent ran, so there is a prediction")?;
+        let prediction = prediction.context("there is no prediction, although the agent ran")?;
         let measured_ns = with_ns as f64 - (before_ns + after_ns) as f64 / 2.0;
         // The prediction is a fraction, not ns: the CPU clock of the victims also counts time that a busy hypervisor
         // took from the virtual CPU, in which the recorder takes no samples.

@@ -121,8 +121,8 @@ pub(super) fn user_stack<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     Ok(&bytes[..size.min(used as usize)])
 }
 
-/// Registers (REGS_USER since 3.7, REGS_INTR since 3.19): `abi u64`, then a `u64` for each bit of the attr's mask. Tasks
-/// without a user space have ABI 0 and no registers.
+/// Registers (REGS_USER since 3.7, REGS_INTR since 3.19): `abi u64`, then a `u64` for each bit of the attr's mask. REGS_USER
+/// of tasks without a user space has ABI 0 and no registers.
 #[derive(Debug, Clone, Copy)]
 pub struct Regs<'a> {
     /// ABI of the task: 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).

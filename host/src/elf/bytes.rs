@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Limit on reads that allocate memory before the length of the file is checked, in bytes.
+/// Longest read, in bytes, that allocates its memory without first checking the file's length.
 const SHORT_BYTES: usize = 4096;
 
 /// Source of bytes that are read at offsets.

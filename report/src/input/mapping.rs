@@ -2,7 +2,7 @@
 //!
 //! A file may become shorter while it is mapped, and its disk may fail. An access to a lost page raises SIGBUS, which would end the process. A
 //! handler instead maps zeros over the lost pages and stores their offset; zeros are never a valid record. A reader asks [`FileMapping::lost_from`]
-//! before it trusts its results. Single reads need no check.
+//! before it trusts its results; it need not check after each read.
 
 use std::fs::File;
 use std::io;

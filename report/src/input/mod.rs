@@ -309,7 +309,7 @@ fn journal(path: &Path) -> Result<Option<FileMapping>> {
     }
     match ordinary(name) {
         Ok(file) => Ok(FileMapping::new(&file).ok().flatten()),
-        // The file was removed, is no longer a regular file, or belongs to another user.
+        // The file was removed, is no longer a regular file, or may not be read by this user.
         Err(error) if error.raw_os_error().is_none() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
         Err(error) => Err(io_error("open", name)(error)),

@@ -85,7 +85,7 @@ pub struct TailCallChain {
     pub reached: Vec<OtherProgram>,
 }
 
-/// A program that a hook ran, as the origin of runs of a tail-call target.
+/// Program that a hook ran and whose tail calls led to a target, with the samples of the target in these runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
     /// Program that the hook ran first; `None` if this program is ambiguous or not in the recording.

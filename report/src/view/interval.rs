@@ -26,7 +26,7 @@ pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
             None => format!("all BPF: {} % of the samples", percent(event.total.shares.samples)),
         });
         if let Known::Value(lost @ 1..) = event.lost {
-            parts.push(format!("{lost} lost so far"));
+            parts.push(format!("{lost} samples lost so far"));
         }
     }
     parts.extend(interval.counting_percent.map(|percent| format!("counting runs: ≈{} %", fixed(percent, 2))));

@@ -219,7 +219,7 @@ const OLDEST: Guest = Guest {
         "bprec-run_counts",
         "bprec-stat",
     ],
-    // The load `trampoline` is left out: these kernels do not show which program a trampoline belongs to.
+    // The load `trampoline` is left out: a kernel this old does not show which program a trampoline belongs to.
     recordings: &["all"],
     ..X86
 };

@@ -243,7 +243,7 @@ fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWor
     let map = object
         .maps()
         .find(|map| map.name() == name)
-        .ok_or_else(|| unfit("the object does not contain one of the maps"))?;
+        .ok_or_else(|| unfit("the object lacks a map that the program needs"))?;
     let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);
     SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", Object::Named(name)))
 }

@@ -303,8 +303,7 @@ impl Watcher {
         if overrun {
             self.catch_up();
         }
-        // Facts of the loaders are read only now: a loader may exit at any time, too, but opening all programs goes
-        // first.
+        // Facts about the loaders are read only now. A loader may exit at any time, but a program may also be unloaded, and programs matter more.
         for taken in self.queue.iter_mut() {
             if let Some(pid) = taken.loader_pid.take() {
                 taken.loader = owner(pid);

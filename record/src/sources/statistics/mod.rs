@@ -128,7 +128,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// Switches statistics off if they were on all the time.
+    /// Switches statistics off if this recorder has them on throughout; does nothing in windows.
     fn switch_off(&mut self) {
         let began_ns = sys::monotonic_ns();
         if self.guard.take().is_some() {

@@ -26,8 +26,9 @@ pub(crate) struct Uncertain {
 const FEW_INTERVALS: usize = 15;
 /// Least count of intervals for a trimmed mean.
 const FEW_TYPICAL: usize = 8;
-/// Least count of intervals in a batch, and limit on separate batches.
+/// Least count of intervals in a batch. Batches overlap: one begins at each interval.
 const BATCH_MIN: usize = 5;
+/// Greatest count of batches that fit side by side, about: a batch has at least this fraction of the intervals.
 const BATCHES_MAX: usize = 12;
 /// Limit on the autocorrelation: beyond it, the variance is unknown.
 const TOO_DEPENDENT: f64 = 0.75;

@@ -134,14 +134,14 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
     ));
     lines.push(match &sampler.blind_spot {
         Some(blind) => format!(
-            "blind spot: {} of {} main samples ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
+            "blind spot: {} of {} samples of the main event ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
              cannot see",
             grouped(blind.inside.samples),
             grouped(blind.of.samples),
             percent(blind.percent)
         ),
-        None => "blind spot: the sampler cannot see kprobe/tracepoint/perf_event programs; the count of hidden samples is \
-                 unknown without main samples"
+        None => "blind spot: the sampler cannot see kprobe/tracepoint/perf_event programs; how many samples are hidden \
+                 is unknown, because the recording has no samples of the main event"
             .into(),
     });
     lines
