@@ -25,7 +25,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
         let all = || std::iter::from_fn(take).collect::<Vec<_>>();
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(all)).collect();
         for thread in threads {
-            done.extend(thread.join().map_err(|_| anyhow!("a thread that reads files failed"))?);
+            done.extend(thread.join().map_err(|_| anyhow!("a thread that reads files ended with a panic"))?);
         }
         Ok::<(), anyhow::Error>(())
     })?;

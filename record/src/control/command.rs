@@ -90,8 +90,9 @@ impl Workload {
         };
         let failed = |answer| Error::Command { command: self.name.clone(), answer };
         File::from(go).write_all(&[1]).map_err(failed)?;
-        let child =
-            spawning.join().map_err(|_| failed(io::Error::other("bprec's thread that starts the command panicked")))?;
+        let child = spawning
+            .join()
+            .map_err(|_| failed(io::Error::other("bprec's thread that starts the command ended with a panic")))?;
         self.state = WorkloadState::Running(child.map_err(failed)?);
         Ok(())
     }

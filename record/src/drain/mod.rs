@@ -114,7 +114,7 @@ impl Drain {
     pub(crate) fn finish(&mut self) -> Result<(DrainAccount, Result<()>)> {
         // The request fails if the thread has ended already; `join` returns the error of the thread.
         drop(self.requests.request(Request::End));
-        let failed = || Error::Other("bprec's thread that drains the ring buffers failed".to_owned());
+        let failed = || Error::Other("bprec's thread that drains the ring buffers ended with a panic".to_owned());
         self.thread.take().ok_or_else(failed)?.join().map_err(|_| failed())
     }
 }

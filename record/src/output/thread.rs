@@ -121,7 +121,7 @@ impl OutputThread {
     /// Fails if the thread panicked.
     pub(crate) fn finish(&mut self, account: DrainAccount) -> Result<(Closed, Result<()>)> {
         self.queue.close();
-        let failed = || Error::Other("bprec's thread that writes the recording failed".to_owned());
+        let failed = || Error::Other("bprec's thread that writes the recording ended with a panic".to_owned());
         let (sink, outcome) = self.thread.take().ok_or_else(failed)?.join().map_err(|_| failed())?;
         let mut tally = self.tally();
         let next = tally.successor();

@@ -167,7 +167,7 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     if metric == Metric::Lost && selector != Selector::Total {
         return Err(Fault {
             at: metric_at,
-            problem: "lost samples are counted for all programs together: write total lost …".into(),
+            problem: "lost samples are counted for all programs together: write `total lost …`".into(),
         });
     }
     let is_of_runs =

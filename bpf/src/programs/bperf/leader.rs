@@ -67,7 +67,7 @@ impl Leader {
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name);
             map.and_then(|map| map.as_fd().try_clone_to_owned().ok())
-                .ok_or_else(|| unfit("the object does not contain one of the maps"))
+                .ok_or_else(|| unfit("the object lacks a map that the program needs"))
         };
         let (array, readings, differences) = (map("events")?, map("prev_readings")?, map("diff_readings")?);
         let program = object.progs().find(|program| program.name() == LEADER);

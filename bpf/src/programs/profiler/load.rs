@@ -140,7 +140,7 @@ impl Profiler {
             }
         }
         let (Some(per_cpu), Some(events_map), Some(overhead)) = (per_cpu, events_map, overhead) else {
-            return Err(unfit("the object does not contain one of the maps"));
+            return Err(unfit("the object lacks a map that the program needs"));
         };
         Ok(Profiler { templates, per_cpu, maps, events_map, overhead, events: events.len(), cpus, empty })
     }
