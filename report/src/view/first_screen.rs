@@ -7,8 +7,8 @@ use super::cells::{attachments, of_machine, percent};
 use super::hues::Hues;
 use crate::model::text::{clean, counted, fixed, grouped};
 use crate::model::{
-    EventFinding, EventReport, Flow, History, Interval, Known, NodeKind, Overview, Page, PayerSlice, Program,
-    ProgramSlice, Recording, Report, Runs, Slice, SourceLine, TimeBound, Tree,
+    EventFinding, EventReport, Flow, History, Interval, Known, MissingTicks, NodeKind, Overview, Page, PayerSlice,
+    Program, ProgramSlice, Recording, Report, Runs, Slice, SourceLine, TimeBound, Tree,
 };
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -388,10 +388,16 @@ impl ScreenSource<'_> {
             Known::Unknown(_) | Known::Impossible(_) => push(true, "lost samples were not counted".to_owned()),
         }
         if let Some(late) = event.late_ticks {
-            push(true, format!("only {:.0} % of the timer's ticks arrived", late.arrived_percent));
+            let effect = match late.missing {
+                MissingTicks::All => "shares are scaled up",
+                MissingTicks::Idle => "the others are idle time",
+                MissingTicks::Unknown => "shares may be too low",
+            };
+            push(true, format!("only {:.0} % of the timer's ticks arrived: {effect}", late.arrived_percent));
         }
         if let Some(margin) = overview.margin_percent {
-            push(false, format!("share of BPF ± {} %", fixed(margin, 2)));
+            let samples = counted(event.total.count.samples, "sample");
+            push(false, format!("BPF: ± {} percentage points, from {samples}", fixed(margin, 2)));
         }
         let mut runs = report.programs.iter().filter_map(|program| program.runs.value()).peekable();
         match (runs.peek().is_some(), runs.any(|runs| runs.estimate.is_some())) {
@@ -413,7 +419,7 @@ impl ScreenSource<'_> {
         }
         if let Some(cost) = &report.recording.cost {
             let cpu_ns = cost.user_ns.saturating_add(cost.system_ns);
-            push(false, format!("recording took {} of CPU time", time(cpu_ns as f64)));
+            push(false, format!("the recorder took {} of CPU time, start and end included", time(cpu_ns as f64)));
         }
         if report.recording.unfinished && self.rates == Rates::Count {
             push(true, "the recording was cut off".to_owned());
@@ -460,7 +466,8 @@ impl ScreenSource<'_> {
                 .map(|node| Node {
                     depth: node.depth,
                     kind: node.kind,
-                    name: clean(&node.name),
+                    // The legend beside the table names the colour of this part.
+                    name: if node.kind == NodeKind::Entry { "what runs it".to_owned() } else { clean(&node.name) },
                     percent: node.program_percent.unwrap_or(0.0),
                     text: percent(node.program_percent),
                     intervals: timed_costs(event, &node.by_interval),
