@@ -116,7 +116,7 @@ pub(super) fn middle(began_ns: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A window is closed on time even if nobody polls, and at once on request. Needs a real kernel and root.
+    /// A window is closed on time even if no thread asks for its result, and at once on request. Needs a real kernel and root.
     #[test]
     fn windows_are_closed_on_time() {
         if StatsGuard::enable().is_err() {
