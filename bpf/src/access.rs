@@ -16,7 +16,7 @@ pub struct Access {
     pub loading: Result<()>,
 }
 
-/// Tries each access once. Run statistics are not switched on; the program that is loaded is unloaded again.
+/// Tries each access once. Run statistics stay as they are: only the privilege to switch them on is checked. The loaded program is unloaded again.
 pub fn access() -> Access {
     Access {
         programs: prog_ids().next().map_or(Ok(()), |answer| answer.map(drop)),

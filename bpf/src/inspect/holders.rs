@@ -18,7 +18,7 @@ use crate::sys::FdInfo;
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Holder>,
-    /// Programs on perf events, kprobes, uprobes and tracepoints, with a link or without.
+    /// Programs that are attached to kprobes, uprobes and tracepoints through perf events, with a link or without.
     pub probes: Vec<Attachment>,
     /// Ids of processes with perf events on which a program of type perf_event runs. The kernel does not report the program's id.
     pub perf_event_pids: Vec<u32>,

@@ -203,7 +203,7 @@ impl Info {
         self.arrays.types.iter().map(move |type_id| TracedFunction::Kernel(object_id, *type_id))
     }
 
-    /// One attachment for each named function of a `tracing_multi` link, and one attachment ("3 more") for all other functions.
+    /// Returns one attachment for each named function of a `tracing_multi` link, and one attachment ("3 more") for all other functions.
     fn multi_attachments(&self, names: &HashMap<TracedFunction, AttachTarget>) -> Vec<Attachment> {
         let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
             Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",

@@ -25,8 +25,9 @@ mod rt {
     pub(super) const TCA_OPTIONS: u16 = 2;
     pub(super) const TCA_BPF_ID: u16 = 11;
 
-    /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)` and `…_EGRESS`.
+    /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`
     pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
+    /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`
     pub(super) const CLSACT_EGRESS: u32 = 0xffff_fff3;
     /// `TC_H_MAJ_MASK`
     pub(super) const MAJOR: u32 = 0xffff_0000;

@@ -11,8 +11,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::error::{Error, Object, Result};
 use crate::sys;
 
-/// `NLMSG_ERROR` and `NLMSG_DONE`.
+/// `NLMSG_ERROR`
 const ERROR: u16 = 2;
+/// `NLMSG_DONE`
 const DONE: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`
 const DUMP: u16 = 0x301;

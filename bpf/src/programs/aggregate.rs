@@ -68,7 +68,8 @@ pub struct Aggregator {
     chain: Vec<u64>,
 }
 
-/// User data in the key of a stack, besides thread, CPU, cgroup and kernel call chain. Samples with different keys are counted separately.
+/// User-space data in the key of a stack, in addition to thread, CPU, cgroup and kernel call chain. Samples with different keys are counted
+/// separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserDetail {
     /// True if the key has the user call chain.

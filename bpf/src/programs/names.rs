@@ -1,15 +1,17 @@
 //! Names of our programs. The kernel, other sessions and recordings identify the programs by these names.
 
-/// Programs of the profiler: at the entry of a function, at its exit, and one for both.
+/// Program of the profiler at the entry of a function.
 pub(super) const ENTER: &str = "bprec_enter";
+/// Program of the profiler at the exit of a function.
 pub(super) const LEAVE: &str = "bprec_leave";
+/// Program of the profiler at both entry and exit of a function.
 pub(super) const SESSION: &str = "bprec_session";
 /// Empty program, on which the cost of counting is measured.
 pub(super) const EMPTY: &str = "bprec_gauge";
 /// Reads an event at each context switch. perf's leaders have the same name, and perf's followers attach to a leader by this name.
 pub(super) const LEADER: &str = "on_switch";
-/// Charges the counts of leaders to tasks and cgroups. On x86-64 and s390x, other CPUs see stores in program order; the second name is for all other
-/// architectures.
+/// Charges the counts of leaders to tasks and cgroups. The program with the first name is for x86-64 and s390x, where other CPUs see stores in
+/// program order; the program with the second name is for all other architectures.
 pub(super) const FOLLOW: &str =
     if cfg!(any(target_arch = "x86_64", target_arch = "s390x")) { FOLLOWERS[0] } else { FOLLOWERS[1] };
 const FOLLOWERS: [&str; 2] = ["bprec_follow", "bprec_follow_o"];

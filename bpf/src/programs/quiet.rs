@@ -6,7 +6,7 @@ use libbpf_rs::PrintLevel;
 
 /// Output of libbpf during the current call of [`quietly`].
 static LOG: Mutex<String> = Mutex::new(String::new());
-/// Held while libbpf's output is redirected, because the redirection applies to the whole process.
+/// Lock that is held while libbpf's output is redirected, because the redirection applies to the whole process.
 static QUIET: Mutex<()> = Mutex::new(());
 
 /// libbpf's error for a program or map that is missing in one of our objects.

@@ -1,9 +1,9 @@
 //! Counts the references of each program, through a BPF iterator of bprec.
 //!
 //! The recorder holds a descriptor of each program that others use, so that it can read the last run counts. This keeps the program loaded in the
-//! kernel; only the reference count shows that nobody else uses the program any more. Other recorders do the same. Each recorder has an iterator with
-//! the name `bprec_refs` loaded. Recorders find each other by this name: the names of their executables and their pid namespaces do not matter. A map
-//! of the iterator has the count of references that its recorder has on each program.
+//! kernel; only the reference count shows that no other process uses the program any more. Other recorders do the same. Each recorder has an
+//! iterator with the name `bprec_refs` loaded. Recorders find each other by this name: the names of their executables and their pid namespaces do
+//! not matter. A map of the iterator has the count of references that its recorder has on each program.
 
 use std::collections::HashMap;
 use std::io::Read;

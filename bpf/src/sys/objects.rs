@@ -46,7 +46,7 @@ pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
     attr.__bindgen_anon_6.__bindgen_anon_1.start_id = after;
     // SAFETY: the command takes no pointers.
     match unsafe { bpf(command, &mut attr, attr_end!(__bindgen_anon_6.next_id)) } {
-        // SAFETY: the kernel wrote the number there.
+        // SAFETY: the kernel wrote the id to this field.
         Ok(_) => Ok(Some(unsafe { attr.__bindgen_anon_6.next_id })),
         Err(libc::ENOENT) => Ok(None),
         Err(errno) => {

@@ -111,7 +111,7 @@ pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]
     attr.query.__bindgen_anon_2.prog_cnt = ids.len() as u32;
     // SAFETY: the one pointer is `ids`, writable for the count given beside it, and alive until after the call.
     unsafe { bpf(cmd::BPF_PROG_QUERY, &mut attr, QUERY_BYTES) }?;
-    // SAFETY: the kernel wrote the count there.
+    // SAFETY: the kernel wrote the count to this field.
     let count = unsafe { attr.query.__bindgen_anon_2.prog_cnt };
     Ok((count as usize).min(ids.len()))
 }

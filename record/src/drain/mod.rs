@@ -23,7 +23,7 @@ use crate::output::{DrainAccount, Message, Next, Queue};
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
 
-/// The longest time that records stay in the rings.
+/// The longest time between two passes over the rings.
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
 
 /// Handle of the drain thread. Dropping it ends the thread.
@@ -43,7 +43,7 @@ pub(crate) struct DrainRequests {
 /// Request to the drain.
 #[derive(Debug)]
 enum Request {
-    /// End the round, and also the file if another one follows. Answered when the round is on its way to the output.
+    /// End the round, and also the file if another file follows. Answered when the round is on its way to the output.
     EndRound(Option<Box<Next>>),
     /// Read the rings of a CPU from now on, instead of the rings that the CPU had before.
     Add(CpuRings),

@@ -67,8 +67,8 @@ impl Abilities {
         attr
     }
 
-    /// A dummy event, which never fires, as a carrier of side-band records. Kernel mode is excluded, so the event needs
-    /// no permission to observe the kernel.
+    /// Attributes of a dummy event, which counts nothing; the kernel writes side-band records for it. Kernel mode is excluded, so the event
+    /// needs no permission to observe the kernel.
     pub(crate) fn dummy(self) -> EventAttr {
         let base = self.base();
         EventAttr {
@@ -80,7 +80,7 @@ impl Abilities {
         }
     }
 
-    /// The event that carries the records of tasks and mappings.
+    /// Attributes of the event for the records of tasks and mappings.
     pub(crate) fn side_band(self) -> EventAttr {
         let mut attr = self.dummy();
         let mut add = |flag| attr.flags = attr.flags.with(flag);
@@ -96,7 +96,7 @@ impl Abilities {
         attr
     }
 
-    /// The event that carries loads and unloads of kernel code, mostly BPF programs. It wakes its reader at each
+    /// Attributes of the event for the records of loads and unloads of kernel code, mostly BPF programs. It wakes its reader at each
     /// record.
     pub(crate) fn code(self) -> EventAttr {
         let mut attr = self.dummy();
@@ -108,7 +108,7 @@ impl Abilities {
         attr
     }
 
-    /// The event for `bprec:state`: the states are its samples. The event is opened for its id only and never enabled.
+    /// Attributes of the event `bprec:state`: the states are its samples. The event is opened for its id only and never enabled.
     pub(crate) fn state(self) -> EventAttr {
         let base = self.base();
         EventAttr {
@@ -121,7 +121,7 @@ impl Abilities {
         }
     }
 
-    /// An event that carries the output of BPF programs. It is enabled from the start, because the kernel otherwise
+    /// Attributes of an event for the output of BPF programs. The event is enabled from the start, because the kernel otherwise
     /// refuses the output. Its samples have the mode and the address of the interrupted code.
     pub(crate) fn output(self) -> EventAttr {
         let state = self.state();

@@ -61,7 +61,7 @@ impl fmt::Display for Recovered {
 /// disk. The records are read through a buffer, because the file may be larger than the memory.
 ///
 /// # Errors
-/// Fails if the file cannot be read or written, or is not a recording.
+/// Fails if the file or its journal cannot be read or written, or if the bytes before the records cannot be parsed.
 pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |error| Error::file(path, error);
     let format = |error: bprec_format::Error| Error::Other(format!("{}: {error}", path.display()));

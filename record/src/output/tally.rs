@@ -95,7 +95,7 @@ impl Tally {
         }
     }
 
-    /// Also checks that records are intact.
+    /// Returns the tally, set to check that records are intact.
     pub(super) fn with_check(self) -> Tally {
         Tally { intact: Some(true), ..self }
     }
@@ -105,7 +105,7 @@ impl Tally {
         self.intact.unwrap_or(true)
     }
 
-    /// Also collects the user code that samples hit.
+    /// Returns the tally, set to collect the user code that samples hit.
     pub(crate) fn with_user_hits(self) -> Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }

@@ -66,7 +66,7 @@ pub(crate) trait Source {
 pub(crate) struct Tick {
     /// Current time.
     pub(crate) now: Instant,
-    /// True at the end of an interval: the source must write its counts.
+    /// True if a reading is due: the source must write its counts.
     pub(crate) is_reading: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Tick {
 pub(crate) enum Event {
     /// A program with this id was loaded.
     Loaded(u32),
-    /// Only the recorder still has references to the program with this id.
+    /// All processes other than recorders have released the program with this id.
     Released(u32),
     /// This CPU came online.
     CpuOnline(u32),
@@ -93,7 +93,7 @@ pub(crate) struct Context<'a> {
     pub(crate) programs: &'a mut Programs,
     /// Switch of the kernel's run statistics.
     pub(crate) statistics: &'a mut Statistics,
-    /// Events since the last call.
+    /// Events that sources have reported since the last tick ended.
     pub(crate) events: &'a mut Vec<Event>,
     /// Output of all sources.
     pub(crate) out: &'a mut Outbox,

@@ -128,7 +128,7 @@ impl Follower {
         }
     }
 
-    /// Charges the time slice in progress on `cpu`, up to the last readings of the leaders. Returns false if the CPU is offline.
+    /// Charges the counts of the time slice in progress on `cpu`, up to the last readings of the leaders. Returns false if the CPU is offline.
     ///
     /// # Errors
     /// Fails if the kernel refuses the run.

@@ -18,9 +18,11 @@ use crate::programs::quiet::quietly;
 use crate::sys::{self, load, memory::SharedWords};
 
 const OBJECT: &[u8] = include_bytes!("profiler.bpf.o");
-/// Programs with their attach types: `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, `BPF_TRACE_FSESSION`.
+/// Program at the entry of a function, with its attach type `BPF_TRACE_FENTRY`.
 const ENTER: (&str, u32) = (names::ENTER, 24);
+/// Program at the exit of a function, with its attach type `BPF_TRACE_FEXIT`.
 const LEAVE: (&str, u32) = (names::LEAVE, 25);
+/// Program at both entry and exit of a function, with its attach type `BPF_TRACE_FSESSION`.
 const SESSION: (&str, u32) = (names::SESSION, 58);
 /// A pair in the order of attachment: the end first, so that the end of every counted begin is seen.
 const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
@@ -30,9 +32,9 @@ const PER_CPU: &str = ".bss.per_cpu";
 const OVERHEAD: &str = ".bss.overhead";
 /// True if other CPUs may see this CPU's stores in another order. x86 and s390x keep the order.
 const STORES_ARE_REORDERED: bool = !cfg!(any(target_arch = "x86_64", target_arch = "s390x"));
-/// `BPF_LD | BPF_IMM | BPF_DW`. A source register in `OF_MAP` (`BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`) marks the immediate as the descriptor of
-/// a map.
+/// `BPF_LD | BPF_IMM | BPF_DW`
 const LOAD_IMM64: u8 = 0x18;
+/// Source registers of [`LOAD_IMM64`] that mark the immediate as the descriptor of a map: `BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`.
 const OF_MAP: [u8; 2] = [1, 2];
 /// Size of the buffer for the verifier's log, bytes.
 const LOG_BYTES: usize = 1 << 16;

@@ -3,7 +3,7 @@
 //!
 //! Each function gets a session (fsession, from Linux 7.0 on): one program that one call attaches to both ends of the function. If the
 //! kernel or the processor has no sessions, the function gets a pair (fentry, fexit). The end of a pair is attached before its begin and
-//! detached after it. Both ways, the end of a run is seen if its begin was seen. One session or pair per function counts all events;
+//! detached after it. In both cases, the end of a run is seen if its begin was seen. One session or pair per function counts all events;
 //! the events are opened once per CPU for all functions. Closing the descriptors removes everything.
 //!
 //! A session costs as much as a pair: as many places in the trampoline, as many calls, as much time. Advantages of a session: it is attached

@@ -113,7 +113,7 @@ impl FunctionStats {
         self.on_all_cpus(RUNS)
     }
 
-    /// Count of runs that the fsession program saw end, on all CPUs. If [`FunctionStats::begun`] is read after it, it includes all these runs.
+    /// Count of run ends that the fsession program saw, on all CPUs. If [`FunctionStats::begun`] is read afterwards, it includes all these runs.
     pub(super) fn ended(&self) -> u64 {
         self.on_all_cpus(ENDED)
     }

@@ -26,7 +26,7 @@ pub struct Probe {
 pub(super) struct End {
     link: Option<OwnedFd>,
     program: OwnedFd,
-    /// Time before the attach call. The program runs from some moment after this time on.
+    /// Time just before the attach call. The program begins to run at some moment after this time.
     after: Instant,
 }
 
@@ -104,7 +104,7 @@ impl Probe {
 }
 
 impl End {
-    /// Makes the end for a program that was attached by `link` some time after `after`.
+    /// Makes the [`End`] of a program that `link` attached at some moment after `after`.
     pub(super) fn new(link: OwnedFd, program: OwnedFd, after: Instant) -> End {
         End { link: Some(link), program, after }
     }

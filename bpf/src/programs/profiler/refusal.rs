@@ -12,8 +12,9 @@ use crate::inspect;
 use crate::inspect::ProgSnapshot;
 use crate::programs::names;
 
-/// `BPF_JMP | BPF_CALL`. In the instructions that the kernel shows, a tail call is a call of helper 12.
+/// `BPF_JMP | BPF_CALL`
 const CALL: u8 = 0x85;
+/// Number of the helper `bpf_tail_call`. In the instructions that the kernel shows, a tail call is a call of this helper.
 const TAIL_CALL: i32 = 12;
 /// Oldest kernel on which programs of others are traced; older kernels are untested.
 const OLDEST: (u32, u32) = (6, 1);

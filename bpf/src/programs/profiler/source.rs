@@ -10,7 +10,7 @@ pub enum Source {
     Leading,
     /// The event is read without times; its times are those of the [`Source::Leading`] before it.
     Following,
-    /// The event is read without times: it counts all the time, as software events do.
+    /// The event is read without times: it never waits for the hardware. Software events are of this kind.
     Always,
     /// The event is not read: it is a CPU clock, and the time of the run is its count.
     Clock,

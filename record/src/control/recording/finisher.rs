@@ -134,7 +134,7 @@ impl Completer {
     /// Completes a file that is not the last one of the recording.
     fn finish(&mut self, Job { closed, path, next, facts }: Job) -> Result<()> {
         let Ok(mut closed) = closed.recv() else {
-            // The output ended before the next file began; the output reports that error.
+            // The output ended with an error before the next file began; the output thread reports this error.
             next.give_way(&path, self.notify);
             return Ok(());
         };

@@ -47,7 +47,7 @@ impl Recording<'_> {
         };
         let ended = self.sources.end_file(false);
         let sampled_ns = (self.sources.out.session.start_ns, sys::monotonic_ns());
-        // `statistics_ns` is read after `end_file`, which made the last counts of this file.
+        // `statistics_ns` is read after `end_file`, which read the last counts of this file.
         let statistics_ns = self.statistics_ns();
         // On an error, the new file, which is empty, is removed, and the previous file gets its name back.
         let closed = ended.and_then(|()| self.end_in(sink)).inspect_err(|_| {

@@ -53,7 +53,7 @@ pub(super) fn id() -> Option<Vec<u8>> {
 /// The CPU_TOPOLOGY section.
 pub(super) fn topology() -> Option<Vec<u8>> {
     let (available, online) = (available()?, online_cpus().ok()?);
-    // Both lists have got new names in newer kernels; the new name comes first.
+    // Newer kernels have new names for the lists of cores and of threads. The new name comes first.
     let siblings = |names: &[&str]| -> Option<Vec<String>> {
         let mut lists = Vec::new();
         for cpu in &online {

@@ -33,7 +33,7 @@ use reading::sources;
 pub(crate) use target::WantedFunctions;
 use target::{Candidate, ExactTarget, TARGETS_MAX, refuse_beyond, snapshot_of};
 
-/// Default events: one group, so that both are counted over the same time.
+/// Default events: one group, so that cycles and instructions are counted over the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";
 /// Threads that attach and detach. Most of the time they wait for the kernel, so there can be more threads than CPUs.
 const THREADS: usize = 4;

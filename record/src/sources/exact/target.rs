@@ -11,7 +11,7 @@ use crate::options::listed;
 use crate::sources::inventory::{Function, Known};
 use crate::sys;
 
-/// Time after each change of the measured part of runs in which this part does not increase.
+/// Shortest time between a change of the measured part of runs and the next increase of this part.
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
 /// Limit on targets counted at the same time. Each needs one or two programs and, on each CPU, a table of 5 kB.

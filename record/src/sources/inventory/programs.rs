@@ -246,7 +246,7 @@ impl Programs {
         new_runs
     }
 
-    /// Sets the clock of the time for which run statistics have been on.
+    /// Sets the counter of the time for which run statistics have been on.
     pub(crate) fn set_on_time(&mut self, on_time: OnTime) {
         self.on_time = on_time;
     }

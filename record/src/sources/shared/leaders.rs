@@ -169,7 +169,7 @@ fn followed(
 }
 
 /// Returns the keys of an event in the map: its attributes, with perf's default for guests. perf before 6.13 excludes
-/// guests by default, later versions include them. On a machine that cannot run guests both count the same, so the
+/// guests by default, later versions include them. On a machine that cannot run guests, events with either default count the same, so the
 /// event has a key for each default. `Err` holds the reason why the event has no key.
 fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
     let flags = spec.attr.flags.with_precise_ip(0);

@@ -287,7 +287,7 @@ impl Shared {
     fn grown(&self, now: &[Vec<EventReading>], cpu: Option<u32>) -> Vec<Reading> {
         let sum = |(now, base): (&Vec<EventReading>, &Vec<EventReading>)| {
             let mut sum = Reading::default();
-            // Both lists hold all possible CPUs, in the same order.
+            // `now` and `base` hold all possible CPUs, in the same order.
             for (now, base) in now.iter().zip(base).filter(|(now, _)| cpu.is_none_or(|cpu| now.cpu == cpu)) {
                 sum.value += now.value.saturating_sub(base.value);
                 sum.enabled_ns += now.enabled_ns.saturating_sub(base.enabled_ns);

@@ -14,7 +14,7 @@ const CREDIT_FIRST_S: f64 = 0.1;
 const CREDIT_MOST_S: f64 = 0.5;
 /// Time constant of the mean rate of runs.
 const SMOOTHED_S: f64 = 2.0;
-/// Windows end when counting all runs would take at most this part of the budget. With a larger part, windows could begin again at once.
+/// Part of the budget: windows end when counting all runs would take at most this part. With a larger part, windows could begin again at once.
 const ENOUGH: f64 = 0.8;
 /// Part of the budget that windows aim at.
 const AIM: f64 = 0.9;
@@ -107,7 +107,7 @@ impl Limiter {
         is_too_much
     }
 
-    /// Returns true if windows may end, so that statistics stay on all the time.
+    /// Returns true if windows may end, so that statistics are on throughout.
     pub(super) fn ends_windows(&mut self) -> bool {
         let Some((budget_ns, rate)) = self.budget_ns.zip(self.rate) else { return true };
         let is_enough = self.cost_ns(rate) <= budget_ns * ENOUGH;

@@ -23,7 +23,7 @@ use window::{WindowResult, WindowTimer, middle};
 
 /// Shortest time between two checks of how often programs run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The time between two checks is at least this multiple of the CPU time of one check.
+/// Shortest time between two checks, as a multiple of the CPU time of one check.
 const LOOKS: u32 = 50;
 /// Shortest time over which a rate of runs is computed.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -31,9 +31,9 @@ const LOOK_MIN: Duration = Duration::from_millis(20);
 const PERIOD_MIN: Duration = Duration::from_millis(80);
 /// Longest usual period of windows.
 const PERIOD_MAX: Duration = Duration::from_millis(500);
-/// The usual period is the duration of the recording so far, divided by this number.
+/// Number of usual periods in the duration of the recording so far, between the limits [`PERIOD_MIN`] and [`PERIOD_MAX`].
 const PERIODS: u32 = 50;
-/// Usual minimum of periods in a requested interval.
+/// Least number of usual periods in a requested interval, if these periods are at least [`PERIOD_MIN`].
 const PERIODS_PER_INTERVAL: u32 = 10;
 
 /// Switch of run statistics by this recorder; other tools can have statistics on, too.

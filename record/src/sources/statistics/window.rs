@@ -70,7 +70,7 @@ impl WindowTimer {
         closed
     }
 
-    /// Closes the open window at once; `None` if no window is open.
+    /// Closes the open window at once and returns its result; `None` if no window is open.
     pub(super) fn close(&mut self) -> Option<WindowResult> {
         if !self.is_open {
             return None;
@@ -91,8 +91,8 @@ impl Drop for WindowTimer {
     }
 }
 
-/// Switches statistics on until the time is over, an order comes, or the channel is closed. Each switch counts as made in the middle of the time
-/// that it took.
+/// Switches statistics on until the time is over, an order comes, or the channel is closed; returns the time for which they were on. Each switch
+/// counts as made in the middle of the time that it took.
 fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> WindowResult {
     let began_ns = sys::monotonic_ns();
     let guard = StatsGuard::enable()?;
@@ -116,7 +116,7 @@ pub(super) fn middle(began_ns: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A window is closed on time even if nobody polls, and at once on request. Needs a real kernel and root.
+    /// A window is closed on time even if no thread asks for its result, and at once on request. Needs a real kernel and root.
     #[test]
     fn windows_are_closed_on_time() {
         if StatsGuard::enable().is_err() {

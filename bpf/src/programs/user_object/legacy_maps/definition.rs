@@ -2,8 +2,9 @@
 
 use bprec_format::Endian;
 
-/// Size of a definition, in bytes: without `map_flags`, which the oldest objects lack, and with `map_flags`.
+/// Size of a definition without `map_flags`, which the oldest objects lack.
 const REQUIRED_BYTES: usize = 16;
+/// Size of a definition with `map_flags`.
 const KNOWN_BYTES: usize = 20;
 
 /// Legacy definition of one map.
