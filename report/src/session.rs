@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
 
-    /// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
+    /// Reports counts from snapshot to snapshot: run statistics and exact counters of programs, and perf counters of other targets.
     ///
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.

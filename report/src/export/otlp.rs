@@ -384,7 +384,7 @@ fn resource(recording: &Recording, container: Option<&Workload>) -> Resource {
 
 /// Runtimes that put the name of a container into the path of its cgroup. Other runtimes put the id of the container there.
 const RUNTIMES_WITH_NAMES: [&str; 3] = ["lxc", "nspawn", "machine"];
-/// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter.
+/// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter: the index cuts them to 12 digits.
 const POD_UID_DIGITS: usize = 32;
 
 fn container_attributes(container: &Workload) -> [(&'static str, Option<&str>); 7] {

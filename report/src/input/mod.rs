@@ -252,8 +252,8 @@ impl Input {
     }
 }
 
-/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Refuses any other input after its first bytes, because it
-/// may be endless.
+/// Copies an input into a temporary file if it begins like a recording, or with one of the magics `others`. Refuses any other input after its first
+/// bytes, because it may be endless.
 fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
     let failed = io_error(call, path);
     let mut head = [0; PIPE_HEADER_BYTES];
@@ -296,7 +296,8 @@ const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 /// large or not readable by this user. The recording is then reported without it.
 ///
 /// # Errors
-/// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.
+/// Fails if an ordinary file cannot be opened for another reason, such as too many open files: without its journal, the recording would lack its
+/// programs.
 fn journal(path: &Path) -> Result<Option<FileMapping>> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let place = if is_link { std::fs::canonicalize(path) } else { Ok(path.to_owned()) };

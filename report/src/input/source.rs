@@ -180,7 +180,7 @@ pub(crate) enum Care {
     Repair,
 }
 
-/// Advice to readers of a recording that was cut off, except to `recover`.
+/// Remedy at the end of the message about a recording that was cut off. `bprec recover` itself gives the message without it.
 const REMEDY: &str = "; `bprec recover` turns it into a file that perf opens";
 
 /// Visitor of the records of a recording.

@@ -270,7 +270,7 @@ coded! {
         /// While this program runs, the kernel drops samples of events that have a BPF program.
         Guarded { prog_type: ProgTypeName } = "guarded":
             "while a {} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples", prog_type.0;
-        /// The program runs in the interrupt that samples.
+        /// The program is a perf_event program: it runs in the sampling interrupt itself.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":

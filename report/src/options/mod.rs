@@ -276,7 +276,7 @@ pub enum Sort {
     NsPerRun,
     /// Time of all runs together.
     Cpu,
-    /// Runs refused by the recursion guard.
+    /// Runs that the kernel's recursion guard refused.
     Misses,
     /// Id of the program.
     Id,

@@ -71,9 +71,11 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// Piece that is being written, and how many of its bytes and blocks are written.
+    /// Piece that is being written.
     piece: Piece,
+    /// Number of written bytes of the piece.
     written: usize,
+    /// Number of written blocks of the piece.
     blocks: usize,
     handle: ScopedJoinHandle<'scope, Printed>,
 }
