@@ -98,7 +98,7 @@ pub enum Error {
         problem: String,
     },
     /// The output could not be written.
-    #[error("write: {0}")]
+    #[error("cannot write the output: {0}")]
     Write(#[from] std::io::Error),
 }
 

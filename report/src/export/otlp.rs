@@ -351,8 +351,8 @@ fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
     tables.attribute(key, value)
 }
 
-/// Returns, for each frame, the number of the attribute that names the owners of the frame's program. `None` if the frame is not of a program, or no
-/// process holds the program.
+/// Returns, for each frame, the number of the attribute that names the holders of the frame's program: processes and pins. `None` if the frame is not
+/// of a program, or if no holder is known.
 fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     let programs = profile.report.programs.iter();
     let holders: FxHashMap<String, String> =

@@ -224,7 +224,7 @@ mod sigbus {
                 return;
             }
         }
-        // SAFETY: the earlier action is restored. A fault happens again when this returns; a signal that a process sent is sent again.
+        // SAFETY: the earlier action is restored. After the handler returns, a fault happens again; a signal that a process sent is raised again.
         unsafe {
             libc::sigaction(signal, before, ptr::null_mut());
             if !is_fault {

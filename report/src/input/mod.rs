@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// First bytes of files that gzip wrote.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Limit on threads that read a recording: more threads gain nothing, and each thread has its own sinks.
+/// Limit on threads that read a recording: more threads gain nothing, and each thread needs memory for its own results.
 pub(crate) const MAX_THREADS: usize = 16;
 
 /// Returns the number of threads that can run at the same time.
@@ -63,7 +63,7 @@ enum Content {
 impl Input {
     /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
     ///
-    /// The first opened file installs a handler for SIGBUS: access to a mapped file that became shorter raises this signal. The handler acts only on
+    /// The first call installs a handler for SIGBUS, because access to a mapped file that became shorter raises this signal. The handler acts only on
     /// the files of inputs; the earlier handler still handles all other addresses.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl Input {
         self.spooled
     }
 
-    /// Releases the memory of a part that was read. The part can be read again.
+    /// Releases the memory of a part that was read, if the input is one temporary copy ([`Input::is_spooled`]). The part can be read again.
     pub(crate) fn release(&self, part: Range<u64>) {
         if let Content::Mapped(Some(map)) = &self.content
             && self.spooled

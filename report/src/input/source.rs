@@ -43,7 +43,7 @@ pub(crate) struct Arrival<'a> {
 
 impl Source {
     /// Opens a recording: a file, mapped; a directory as `perf record --threads` writes it; `-` for standard input.
-    /// Anything that cannot be mapped is read as it arrives.
+    /// A pipe is read as it arrives.
     ///
     /// # Errors
     /// Fails if the recording cannot be opened.

@@ -1,4 +1,4 @@
-//! Findings of the advice. Each variant has its evidence; its text is written only in this module.
+//! Findings of `bprec report --advise`. Each variant of [`Finding`] holds its evidence. The texts of findings are written only in this module.
 
 use super::known::coded;
 use super::text::{counted, fixed};

@@ -200,7 +200,7 @@ pub struct Program {
 
 #[cfg(test)]
 impl Default for Program {
-    /// Returns a program with all facts unknown.
+    /// Returns a program without known facts. `captured` and `addressed` are true.
     fn default() -> Program {
         Program {
             id: None,

@@ -154,7 +154,7 @@ impl Redactor {
         redacted
     }
 
-    /// Removes name, code and types of a program.
+    /// Replaces the name and the tag of a program, and removes its code, its lines and the id of its types.
     fn unnamed(&mut self, program: ProgInfoBuf) -> ProgInfoBuf {
         let ProgInfoBuf { endian, mut info, mut arrays } = program;
         for array in [

@@ -94,7 +94,7 @@ impl TracepointFormat {
         TracepointFormat { fields: own.map(|field| (field.name.into(), field.layout())).collect(), endian }
     }
 
-    /// Prints `prev_comm="bash" prev_pid=12`. Fields may overlap in raw data, so the text is limited and cut.
+    /// Returns the fields as text: `prev_comm="bash" prev_pid=12`. Fields may overlap in raw data, so the length of the text is limited.
     fn show(&self, raw: &[u8]) -> String {
         let max_bytes = TRACE_FIXED_BYTES + TRACE_BYTES_PER_BYTE * raw.len();
         let mut out = String::new();

@@ -173,7 +173,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// Fails if the output cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
         self.wait(out)?;
-        // Only the first printer can have waiting samples, because it prints batches with deferred chains alone.
+        // Only the first printer can have waiting samples: it alone prints all blocks of a batch with deferred chains.
         if let Some(events) = events
             && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()
