@@ -46,7 +46,7 @@ pub struct EventBill {
     pub owners: Vec<OwnerBill>,
     /// Owners that `--bill OWNER` or `--limit` removes from the list.
     pub others: Option<Box<OtherOwners>>,
-    /// Work for BPF whose owner is unknown.
+    /// Samples of programs, and of work that programs cause, with an unknown owner.
     pub unattributed: BillParts,
     /// Sum of the owners, the others and the unattributed work.
     pub total: BillParts,

@@ -327,7 +327,7 @@ coded! {
         NoLineInfo = "no_line_info": "the program was loaded without line information";
         /// The recording lacks the machine-code addresses of source lines.
         NoLineAddresses = "no_line_addresses": "the recording does not say where the machine code of each line is";
-        /// This processor's machine code is not decoded.
+        /// bprec does not decode the machine code of the recorded processor.
         NotDecoded {
             /// Architecture in the recording; empty when unknown.
             arch: String,
