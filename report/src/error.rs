@@ -94,11 +94,11 @@ pub enum Error {
     NoTime {
         /// The requested range.
         asked: String,
-        /// Position of the range, and the time of the samples.
+        /// Text that the range is outside the recording, with the times of the first and last sample.
         problem: String,
     },
     /// The output could not be written.
-    #[error("write: {0}")]
+    #[error("cannot write the output: {0}")]
     Write(#[from] std::io::Error),
 }
 

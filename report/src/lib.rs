@@ -81,7 +81,7 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     Session::open_for(input, options)?.by_prog(options)
 }
 
-/// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
+/// Reports counts from snapshot to snapshot: run statistics and exact counters of programs, and perf counters of other targets.
 ///
 /// # Errors
 /// Fails if the recording cannot be read at all, or `options` name a time that the recording does not have.

@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
 
-    /// Reports counts from snapshot to snapshot: run statistics, exact and shared counters.
+    /// Reports counts from snapshot to snapshot: run statistics and exact counters of programs, and perf counters of other targets.
     ///
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.
@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::without::without(&self.recording, &self.index, options, patterns, keys))
     }
 
-    /// Reports the composition of each program's cost: its functions, their callees, and code further in. Parts with less than `percent_limit` of
-    /// their program's cost are folded.
+    /// Reports the composition of each program's cost as a tree: the program's functions, their callees, and the callees of these. Nodes with less
+    /// than `percent_limit` % of [`crate::model::Tree::total`] are folded.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.

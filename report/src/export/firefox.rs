@@ -19,8 +19,9 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Limits on tracks that are visible at first: those of the costliest programs and tasks. The viewer lists the other tracks.
+/// Limit on the tracks of programs that are visible at first: those of the costliest programs. The viewer lists the other tracks.
 const VISIBLE_PROGRAMS: usize = 12;
+/// Limit on the tracks of tasks that are visible at first: those of the tasks with the highest BPF cost.
 const VISIBLE_TASKS: usize = 8;
 
 /// Limit on programs with a subcategory of their own: the format numbers subcategories with 16 bits. Other programs have only the category BPF.

@@ -351,8 +351,8 @@ fn attribute_of(label: StackLabel<'_>, tables: &mut Tables) -> i32 {
     tables.attribute(key, value)
 }
 
-/// Returns, for each frame, the number of the attribute that names the owners of the frame's program. `None` if the frame is not of a program, or no
-/// process holds the program.
+/// Returns, for each frame, the number of the attribute that names the holders of the frame's program: processes and pins. `None` if the frame is not
+/// of a program, or if no holder is known.
 fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
     let programs = profile.report.programs.iter();
     let holders: FxHashMap<String, String> =
@@ -384,7 +384,7 @@ fn resource(recording: &Recording, container: Option<&Workload>) -> Resource {
 
 /// Runtimes that put the name of a container into the path of its cgroup. Other runtimes put the id of the container there.
 const RUNTIMES_WITH_NAMES: [&str; 3] = ["lxc", "nspawn", "machine"];
-/// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter.
+/// Least number of digits in the UID of a Kubernetes pod. Ids of Podman's pods are shorter: the index cuts them to 12 digits.
 const POD_UID_DIGITS: usize = 32;
 
 fn container_attributes(container: &Workload) -> [(&'static str, Option<&str>); 7] {

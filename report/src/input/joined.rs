@@ -138,8 +138,8 @@ fn nothing() -> Error {
     Error::option("FILE", "", "no recording is given")
 }
 
-/// Returns `path` itself if it is no directory, or if it is a directory with a file `data`, which is one recording. For any other directory, such as
-/// the directory of the files of `perf record --switch-output`, returns the recordings in it, sorted.
+/// Returns the recordings at a path. A file is one recording, and so is a directory with a file `data`: these give `path` itself. Any other
+/// directory, such as one with the files of `perf record --switch-output`, gives the recordings in it, sorted.
 ///
 /// # Errors
 /// Fails if the directory cannot be read or has no recording.

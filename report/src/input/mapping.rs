@@ -104,9 +104,11 @@ mod sigbus {
         lost_from: AtomicUsize,
     }
 
+    /// Value of `start` in a slot without a mapping.
     const FREE: usize = 0;
-    /// Start above every address: the handler skips a slot that is not yet filled in.
+    /// Value of `start` in a slot that a guard has taken but not yet filled in. It is above every address, so the handler skips the slot.
     const TAKEN: usize = usize::MAX;
+    /// Value of `lost_from` if all offsets could be read.
     const NOTHING: usize = usize::MAX;
     /// Limit on files mapped at once; opening another file fails. A directory has a file for each CPU.
     const SLOTS: usize = 1 << 13;
@@ -123,7 +125,7 @@ mod sigbus {
         before: libc::sigaction,
     }
 
-    /// Protects a mapping from SIGBUS until it is dropped.
+    /// Guard of a mapping: the handler covers the mapping until the guard is dropped.
     #[derive(Debug)]
     pub(super) struct Guard(usize);
 
@@ -222,7 +224,7 @@ mod sigbus {
                 return;
             }
         }
-        // SAFETY: the earlier action is restored. A fault happens again when this returns; a signal that a process sent is sent again.
+        // SAFETY: the earlier action is restored. After the handler returns, a fault happens again; a signal that a process sent is raised again.
         unsafe {
             libc::sigaction(signal, before, ptr::null_mut());
             if !is_fault {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// First bytes of files that gzip wrote.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Limit on threads that read a recording: more threads gain nothing, and each thread has its own sinks.
+/// Limit on threads that read a recording: more threads gain nothing, and each thread needs memory for its own results.
 pub(crate) const MAX_THREADS: usize = 16;
 
 /// Returns the number of threads that can run at the same time.
@@ -63,7 +63,7 @@ enum Content {
 impl Input {
     /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
     ///
-    /// The first opened file installs a handler for SIGBUS: access to a mapped file that became shorter raises this signal. The handler acts only on
+    /// The first call installs a handler for SIGBUS, because access to a mapped file that became shorter raises this signal. The handler acts only on
     /// the files of inputs; the earlier handler still handles all other addresses.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl Input {
         self.spooled
     }
 
-    /// Releases the memory of a part that was read. The part can be read again.
+    /// Releases the memory of a part that was read, if the input is one temporary copy ([`Input::is_spooled`]). The part can be read again.
     pub(crate) fn release(&self, part: Range<u64>) {
         if let Content::Mapped(Some(map)) = &self.content
             && self.spooled
@@ -252,8 +252,8 @@ impl Input {
     }
 }
 
-/// Copies a recording, or an input that begins with one of `others`, into a temporary file. Refuses any other input after its first bytes, because it
-/// may be endless.
+/// Copies an input into a temporary file if it begins like a recording, or with one of the magics `others`. Refuses any other input after its first
+/// bytes, because it may be endless.
 fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
     let failed = io_error(call, path);
     let mut head = [0; PIPE_HEADER_BYTES];
@@ -296,7 +296,8 @@ const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 /// large or not readable by this user. The recording is then reported without it.
 ///
 /// # Errors
-/// Fails if the system cannot open an existing journal: without the journal, the recording would lack its programs.
+/// Fails if an ordinary file cannot be opened for another reason, such as too many open files: without its journal, the recording would lack its
+/// programs.
 fn journal(path: &Path) -> Result<Option<FileMapping>> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let place = if is_link { std::fs::canonicalize(path) } else { Ok(path.to_owned()) };

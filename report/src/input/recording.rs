@@ -144,8 +144,8 @@ impl<'a> OpenRecording<'a> {
         Ok(recording)
     }
 
-    /// Appends the next file. Two events of the files become one event with the ids of both if their attrs are equal, and also their names or one of
-    /// their ids. Event ids are unique until the machine reboots.
+    /// Appends the next file. An event of the next file is merged into an event of this recording if their attrs are equal, and if they have the same
+    /// name or an id in common. Event ids are unique until the machine reboots.
     fn append(&mut self, next: OpenRecording<'a>) -> Result<()> {
         let failed = |problem: String| Error::Files {
             first: self.files[0].path.to_owned(),
@@ -259,7 +259,7 @@ impl<'a> OpenRecording<'a> {
         self.sections.iter().filter(move |section| section.feature == feature)
     }
 
-    /// Returns the first section of a feature, as far as it can be read.
+    /// Returns the readable part of the first section of a feature; `None` without such a section, or if no part of it can be read.
     pub(crate) fn feature<'s, T: SectionContent<'s>>(&'s self, feature: Feature) -> Option<T> {
         let section = self.sections_of(feature).next()?;
         T::parse(&section.bytes, section.offset, self.endian).ok().map(|partial| partial.value)

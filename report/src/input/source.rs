@@ -43,7 +43,7 @@ pub(crate) struct Arrival<'a> {
 
 impl Source {
     /// Opens a recording: a file, mapped; a directory as `perf record --threads` writes it; `-` for standard input.
-    /// Anything that cannot be mapped is read as it arrives.
+    /// A pipe is read as it arrives.
     ///
     /// # Errors
     /// Fails if the recording cannot be opened.
@@ -180,7 +180,7 @@ pub(crate) enum Care {
     Repair,
 }
 
-/// Advice to readers of a recording that was cut off, except to `recover`.
+/// Remedy at the end of the message about a recording that was cut off. `bprec recover` itself gives the message without it.
 const REMEDY: &str = "; `bprec recover` turns it into a file that perf opens";
 
 /// Visitor of the records of a recording.

@@ -28,7 +28,7 @@ const KEPT_MIN_BYTES: usize = 1 << 20;
 /// Bytes read between two releases of memory. Only temporary copies ([`Input::is_spooled`]) are released: they may be larger than memory.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
-/// Step in which progress is counted.
+/// Bytes read between two updates of the progress.
 const PROGRESS_BYTES: u64 = 256 << 10;
 
 /// Consecutive records of one file.

@@ -1,4 +1,4 @@
-//! Findings of the advice. Each variant has its evidence; its text is written only in this module.
+//! Findings of `bprec report --advise`. Each variant of [`Finding`] holds its evidence. The texts of findings are written only in this module.
 
 use super::known::coded;
 use super::text::{counted, fixed};
@@ -93,19 +93,19 @@ coded! {
         SameProgramTwice { programs: Vec<ProgramCost>, hooks: Vec<String> } = "same_program_twice":
             "{} are the same program, all attached to {}: each event runs all of them. Perhaps one is left over from an earlier start, or \
              each instance of a tool loads its own. Unload the programs that are not needed", names(programs), hooks.join(", ");
-        /// Lookups in hash maps are most of the program's cost.
+        /// Programs with lookups in hash maps as the largest part of their cost: at least half of it.
         HashLookup { programs: Vec<ProgramCost>, functions: Vec<String> } = "hash_lookup":
             "lookups of hash maps ({}) are expensive in {}. If keys are small numbers, an array or per-CPU array costs less; \
              if keys are tasks or cgroups, task or cgroup local storage costs less", functions.join(", "), parts(programs);
-        /// A program writes to a perf buffer for each event.
+        /// Programs with writes to perf buffers as a large part of their cost.
         PerfEventOutput { programs: Vec<ProgramCost> } = "perf_event_output":
             "bpf_perf_event_output is expensive in {}. A ring buffer (bpf_ringbuf_reserve, Linux 5.8) saves a copy and wakes \
              readers less often; a sum in a map needs no record for each event", parts(programs);
-        /// Entry code is a large part of the cost of a tracepoint program.
+        /// Tracepoint programs with entry code as a large part of their cost.
         TracepointEntry { programs: Vec<ProgramCost> } = "tracepoint_entry":
             "the kernel's code that runs the program is expensive for {}: for a tracepoint program, the kernel copies the \
              event's fields at each event. A raw tracepoint (raw_tp, tp_btf) gets the arguments without a copy", parts(programs);
-        /// A program prints to the trace buffer.
+        /// Programs that print to the trace buffer.
         TracePrintk { programs: Vec<ProgramCost> } = "trace_printk":
             "bpf_trace_printk is expensive in {}: this helper is for debugging, and takes a lock that all CPUs share. Remove \
              the call, or write to a ring buffer",

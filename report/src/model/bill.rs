@@ -46,7 +46,7 @@ pub struct EventBill {
     pub owners: Vec<OwnerBill>,
     /// Owners that `--bill OWNER` or `--limit` removes from the list.
     pub others: Option<Box<OtherOwners>>,
-    /// Work for BPF whose owner is unknown.
+    /// Samples of programs, and of work that programs cause, with an unknown owner.
     pub unattributed: BillParts,
     /// Sum of the owners, the others and the unattributed work.
     pub total: BillParts,
@@ -138,17 +138,17 @@ pub struct BillParts {
     pub millicpus: Option<f64>,
     /// Share of [`EventBill::total`], %.
     pub bill_percent: Option<f64>,
-    /// The owner's programs in tasks of others.
+    /// Samples of the owner's programs in tasks of other owners.
     pub in_others: InOthers,
-    /// Tasks of the owner, with the programs that ran in them.
+    /// Samples of the owner's tasks, including samples of the owner's programs that ran in these tasks.
     pub own_tasks: OwnTasks,
-    /// Work outside of programs that the owner's programs cause in tasks of others.
+    /// Samples of work that the owner's programs cause outside of programs, in tasks of other owners.
     pub causes: BillCauses,
     /// Samples in these parts that several owners may have caused: the owners share these samples in the ratio of the runs of their programs.
     pub shared: BillShare,
 }
 
-/// Programs in tasks of others.
+/// Samples of an owner's programs in tasks of other owners, by part.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct InOthers {
     /// Sum of the parts.
@@ -163,7 +163,7 @@ pub struct InOthers {
     pub entry: BillShare,
 }
 
-/// Tasks of an owner.
+/// Samples of an owner's tasks, with two parts of them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OwnTasks {
     /// Sum of the parts.
@@ -175,7 +175,7 @@ pub struct OwnTasks {
     pub programs: BillShare,
 }
 
-/// Work that programs cause outside of themselves.
+/// Samples of work that programs cause outside of programs, by kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BillCauses {
     /// Sum of the parts.

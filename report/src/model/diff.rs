@@ -28,7 +28,7 @@ pub struct Diff {
     pub hidden_programs: usize,
     /// Metrics of all BPF together.
     pub total: Vec<MetricDiff>,
-    /// Results of the conditions.
+    /// Results of the conditions of `--fail-if`.
     pub gate: Vec<Judgment>,
     /// Problems in reading the recordings, in words.
     pub problems: Vec<String>,

@@ -254,9 +254,9 @@ pub struct Aggregated {
     pub overflow: Count,
     /// Share of the overflow in the machine's capacity, %.
     pub overflow_machine_percent: Option<f64>,
-    /// Samples that the event counted but the counting program did not see, scaled to the full recording. They lie in kprobe, tracepoint and
-    /// perf_event programs, where the kernel drops samples. No other number includes them. `null` if not counted, or if the recording is incomplete
-    /// or only partly selected.
+    /// Samples that the event counted but the program that counts stacks did not see, scaled to the full recording. They lie in kprobe, tracepoint
+    /// and perf_event programs, where the kernel drops samples. No other number includes them. `null` if not counted, or if the recording is
+    /// incomplete or only partly selected.
     #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
     #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
@@ -326,7 +326,8 @@ pub struct BlindedEvent {
 pub struct SourceRow {
     /// Position in [`super::Report::programs`].
     pub program: usize,
-    /// Time per run by samples: sampled time divided by the runs of the best source. `null` if samples do not cover all runs.
+    /// Time per run by samples: sampled time divided by the number of runs, which exact counters give if they cover the whole recording, and run
+    /// statistics otherwise. `null` if samples do not cover all runs.
     pub sampled_ns_per_run: Option<f64>,
 }
 

@@ -66,7 +66,7 @@ pub struct History {
 impl History {
     /// Number of intervals that a column of bars shows.
     pub const LENGTH: usize = 20;
-    /// Intervals that ended longer ago are removed, ns.
+    /// Time for which an interval is kept after its end, ns.
     pub const KEPT_NS: u64 = 60_000_000_000;
 
     /// Adds an interval. Removes intervals older than [`History::KEPT_NS`], and programs that the report no longer has.

@@ -270,7 +270,7 @@ coded! {
         /// While this program runs, the kernel drops samples of events that have a BPF program.
         Guarded { prog_type: ProgTypeName } = "guarded":
             "while a {} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples", prog_type.0;
-        /// The program runs in the interrupt that samples.
+        /// The program is a perf_event program: it runs in the sampling interrupt itself.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
         InterruptsOff { hook: String } = "interrupts_off":
@@ -327,7 +327,7 @@ coded! {
         NoLineInfo = "no_line_info": "the program was loaded without line information";
         /// The recording lacks the machine-code addresses of source lines.
         NoLineAddresses = "no_line_addresses": "the recording does not say where the machine code of each line is";
-        /// This processor's machine code is not decoded.
+        /// bprec does not decode the machine code of the recorded processor.
         NotDecoded {
             /// Architecture in the recording; empty when unknown.
             arch: String,

@@ -167,7 +167,7 @@ coded! {
             counted(*records, "record");
         /// Some functions of user space were not looked up.
         UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";
-        /// Some programs were unloaded before the recorder could open a descriptor.
+        /// Last runs of programs that were unloaded before the recorder could open their descriptors: these runs are unknown.
         LastRunsUnknown { programs: u64 } = "last_runs_unknown":
             "the last runs of {}, from the last reading to the unload, are unknown: the recorder had no descriptor of these \
              programs",

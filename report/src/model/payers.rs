@@ -54,7 +54,7 @@ pub struct EventPayers {
     pub total: PayerTotal,
 }
 
-/// Task, process, CPU or group that runs BPF programs, and the cost of the programs to this payer.
+/// Task, process, CPU, cgroup or container that runs BPF programs, and the cost of the programs to this payer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PayerRow {
     /// Names of the payer: one for each of [`Payers::keys`].

@@ -44,7 +44,7 @@ pub struct Runs {
     pub cpu_percent: Option<f64>,
     /// Time in the runs, % of the machine; `null` if `cpu_percent` is `null` or the number of CPUs is unknown.
     pub machine_percent: Option<f64>,
-    /// Runs that the recursion guard refused; `null` when unknown.
+    /// Runs that the kernel's recursion guard refused; `null` when unknown.
     pub misses: Option<u64>,
     /// Basis of the estimate; `null` if the kernel counted all of the time. Otherwise, `count` and `time_ns` are scaled up to all of the time.
     pub estimate: Option<RunsEstimate>,
@@ -200,7 +200,7 @@ pub struct Program {
 
 #[cfg(test)]
 impl Default for Program {
-    /// Returns a program with all facts unknown.
+    /// Returns a program without known facts. `captured` and `addressed` are true.
     fn default() -> Program {
         Program {
             id: None,
@@ -448,9 +448,9 @@ pub struct Recording {
     pub target: Option<String>,
     /// Reason why the recorder replaced the requested event.
     pub event_note: Option<String>,
-    /// Source of run statistics.
+    /// Source of the counts of runs: `exact`, which includes the counts of `stats`, `stats` or `off`.
     pub counters: Option<String>,
-    /// Reason why run statistics are incomplete.
+    /// Reasons why counts are missing or limited.
     pub counters_note: Option<String>,
     /// True if another tool had run statistics on at the start or later.
     pub statistics_of_others: bool,

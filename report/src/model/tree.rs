@@ -68,8 +68,8 @@ pub struct Tree {
     pub inside: Vec<OtherProgram>,
     /// Cost of the program and of the targets of its tail calls together; `None` without tail calls.
     pub chain: Option<TailCallChain>,
-    /// Programs that a hook ran and whose tail calls led to this program, with their share of its samples. The list has this program, too, if a hook
-    /// also runs it. Empty without such tail calls.
+    /// Origins of the tail calls to this program: programs that a hook ran, each with its share of this program's samples. Includes this program if a
+    /// hook also runs it. Empty without tail calls to this program.
     pub tail_called_from: Vec<TailCallOrigin>,
 }
 
@@ -85,7 +85,7 @@ pub struct TailCallChain {
     pub reached: Vec<OtherProgram>,
 }
 
-/// Program that a hook ran and whose tail calls led to a target, with the samples of the target in these runs.
+/// Origin of tail calls to a target: a program that a hook ran, with the samples of the target in the runs that began with this program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TailCallOrigin {
     /// Program that the hook ran first; `None` if this program is ambiguous or not in the recording.

@@ -92,7 +92,7 @@ pub struct CpuChange {
     pub without: CpuTime,
     /// CPU time that the removed programs and owners cost.
     pub saved: CpuTime,
-    /// Share of `saved` in `now`, %: the part of its own CPU time that the payer pays.
+    /// Share of `saved` in `now`, %.
     pub tax_percent: Option<f64>,
     /// Half of a 95 % interval of `tax_percent`, in % of `now`. It allows for the same errors as [`CpuTime::margin_percent`].
     pub tax_margin_percent: Option<f64>,

@@ -91,7 +91,7 @@ impl Selector {
 }
 
 impl Metric {
-    /// Returns true if the metric is exact: counted samples, not an estimate from samples.
+    /// Returns true if the metric is a number of samples, recorded or lost: such a number is exact, other metrics are estimates.
     pub(crate) fn is_count(&self) -> bool {
         matches!(self, Metric::Samples | Metric::Lost)
     }

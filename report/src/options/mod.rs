@@ -64,7 +64,7 @@ impl Options {
     }
 }
 
-/// Default limit, % of a program's cost: smaller parts of the program's tree are folded.
+/// Default threshold of a program's tree, % of [`crate::model::Tree::total`]: smaller parts of the tree are folded.
 pub const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// Options of [`crate::Session::annotate`].
@@ -276,7 +276,7 @@ pub enum Sort {
     NsPerRun,
     /// Time of all runs together.
     Cpu,
-    /// Runs refused by the recursion guard.
+    /// Runs that the kernel's recursion guard refused.
     Misses,
     /// Id of the program.
     Id,
@@ -359,7 +359,7 @@ impl FromStr for TimeRange {
     }
 }
 
-/// Parses `10%-20%` or `10%/2`.
+/// Parses `10%-20%`, `10%/2`, or `10%`, which means `10%/1`.
 fn percent_part(text: &str) -> Option<(u64, u64)> {
     let parts_of = |text: &str| {
         let percent: f64 = text.trim().strip_suffix('%')?.parse().ok()?;

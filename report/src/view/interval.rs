@@ -14,7 +14,7 @@ pub(super) fn view(interval: &Interval, width: usize) -> View<'_> {
     View(totals.chain(tables).chain([Block::Gap]).collect())
 }
 
-/// Summary lines of the interval, wrapped to `width`: duration, samples, cost of all BPF and cost of monitoring.
+/// Summary lines of the interval, wrapped to `width`: duration, samples, cost of all BPF, cost of counting runs, and CPU time of bprec itself.
 pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
     let length_ns = interval.to_ns.saturating_sub(interval.from_ns);
     let mut parts = vec![format!("{} s", seconds(i64::try_from(length_ns).unwrap_or(i64::MAX)))];

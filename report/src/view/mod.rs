@@ -245,7 +245,7 @@ impl Page {
     }
 }
 
-/// Writes BPF maps: with their entries as text or JSON, without them as a table.
+/// Writes BPF maps: as text or JSON with their entries, or as a CSV or Markdown table without entries.
 pub(crate) fn write_maps(report: &MapsReport<'_>, options: &MapsOptions, out: &mut dyn Write) -> io::Result<()> {
     let TextStyle { paint, width, .. } = options.text;
     match options.form {

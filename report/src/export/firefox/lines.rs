@@ -1,5 +1,5 @@
-//! Source lines of frames. The crate that makes the document does not support source lines: it tells frames apart by name only. So the name of a
-//! frame carries its line into the document, and this module moves the line to the columns of the format.
+//! Source lines of frames. `fxprof_processed_profile`, the crate that makes the document, does not support source lines: it tells frames apart by
+//! name only. The name of a frame therefore carries its line into the document, and this module moves the line to the columns of the format.
 
 use crate::model::FrameSource;
 use crate::model::text::printable;
@@ -22,7 +22,7 @@ pub(super) fn named(name: &str, source: Option<&FrameSource>) -> String {
     format!("{name}{MARK}{line}{MARK}{function_line}{MARK}{}", printable(file))
 }
 
-/// Writes the document, with lines in their columns. Reads only the tables of frames and functions again, not the samples.
+/// Writes the document, with lines in their columns. Parses only the tables of frames and functions of the serialized document, not its samples.
 pub(super) fn write(document: &Document, out: &mut dyn Write) -> Result<()> {
     let text = serde_json::to_string(document)?;
     let members: Members<'_> = from_str(&text)?;

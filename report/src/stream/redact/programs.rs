@@ -15,10 +15,13 @@ use super::{Redactor, code};
 
 /// Offset of `file_name_off` in `struct bpf_line_info`.
 const FILE_NAME_OFF_AT: usize = 4;
-/// Offsets in `struct bpf_prog_info` of the tag, the length of the machine code, and the name.
+/// Offset of `tag` in `struct bpf_prog_info`.
 const TAG_AT: usize = 8;
+/// Offset of `jited_prog_len`, the length of the machine code, in `struct bpf_prog_info`.
 const JITED_LEN_AT: usize = 16;
+/// Offset of `name` in `struct bpf_prog_info`.
 const NAME_AT: usize = 64;
+/// Size of `name` in `struct bpf_prog_info`.
 const NAME_BYTES: usize = 16;
 /// Offset of `btf_id` in `struct bpf_prog_info`.
 const BTF_ID_AT: usize = 128;
@@ -151,7 +154,7 @@ impl Redactor {
         redacted
     }
 
-    /// Removes name, code and types of a program.
+    /// Replaces the name and the tag of a program, and removes its code, its lines and the id of its types.
     fn unnamed(&mut self, program: ProgInfoBuf) -> ProgInfoBuf {
         let ProgInfoBuf { endian, mut info, mut arrays } = program;
         for array in [

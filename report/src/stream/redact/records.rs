@@ -12,8 +12,9 @@ use super::Redactor;
 use super::names::{SecretKind, is_identifier};
 use crate::input::event_kind::EventKind;
 
-/// Reason for leaving out a record.
+/// Reason for leaving out a record with arbitrary contents.
 pub(super) const REMOVED: &str = "bprec cannot redact records with arbitrary contents";
+/// Reason for leaving out a record that cannot be parsed.
 const UNREADABLE: &str = "bprec cannot redact records that it cannot read";
 
 impl Redactor {

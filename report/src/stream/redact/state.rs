@@ -1,4 +1,4 @@
-//! Redaction of the recorder's states: layouts mark secrets, this module replaces them.
+//! Redaction of the recorder's states: the layouts of `bprec_format` mark the secrets in a state, and this module replaces them.
 
 use bprec_format::bprec::state::{AttachTarget, Attachment, State};
 use bprec_format::records::Mmap2File;
@@ -9,7 +9,10 @@ use super::names::SecretKind;
 use super::records::REMOVED;
 
 impl Redactor {
-    /// Redacts what depends on several fields of a state, or returns the reason for leaving it out. The layout marks all other secrets.
+    /// Prepares a state for the redaction by its layout: marks names in attachment targets, and removes metadata if programs are redacted.
+    ///
+    /// # Errors
+    /// Returns the reason for leaving out the state.
     pub(super) fn state(&mut self, mut state: State) -> Result<State, &'static str> {
         match &mut state {
             // Map contents and unknown kinds may hold any data. Names of containers are found by the container ids in cgroup paths. Redaction

@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Options of [`rewrite`].
 #[derive(Debug, Clone, Default)]
 pub struct RewriteOptions {
-    /// True to drop inconsistent records, so that every perf opens the result.
+    /// True to drop inconsistent records, so that every version of perf opens the result.
     pub repair: bool,
     /// Selected CPUs: samples on other CPUs are left out. `None` selects all. Records other than samples stay, and so do the recorder's states.
     pub cpus: Option<CpuList>,

@@ -125,7 +125,7 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        // Programs that share the hook count, too: to split the hook's cost, a report needs the samples of all of them.
+        // All programs on the same hook are compared with the selection: to split the cost of the hook, a report needs the samples of all of them.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.programs[*program as usize])
     }

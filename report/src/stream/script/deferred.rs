@@ -41,7 +41,7 @@ impl Deferred {
         if self.bytes > WAITING_BYTES { self.next() } else { None }
     }
 
-    /// Removes the oldest sample.
+    /// Removes and returns the oldest sample.
     pub(super) fn next(&mut self) -> Option<Waiting> {
         let (_, oldest) = self.waiting.pop_first()?;
         self.bytes -= oldest.bytes.len();

@@ -7,7 +7,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::text::{PADDING_BYTES, Text};
 use crate::input::cache::prefetch;
 
-/// Number of cache slots, as a power of two. A hash of address and address space selects the slot.
+/// Base-2 logarithm of the number of cache slots. A hash of address and address space selects the slot.
 const KEPT_BITS: u32 = 16;
 /// Limit on cached text, bytes; beyond it, the cache is cleared.
 const TEXT_BYTES_MAX: usize = 1 << 20;

@@ -68,8 +68,9 @@ fn all(recording: &OpenRecording<'_>) -> Vec<String> {
 /// Facts from records outside the sections.
 #[derive(Default)]
 struct RecordedFacts {
-    /// Ids of the machine and of its boot; empty if unknown.
+    /// Id of the machine; empty if unknown.
     machine_id: String,
+    /// Id of the boot; empty if unknown.
     boot_id: String,
     /// Longest time between two polls of the rings, ns, as the recorder reports at its end.
     longest_gap_ns: Option<u64>,
@@ -295,7 +296,7 @@ fn problem(feature: Feature, error: &bprec_format::Error) -> String {
     format!("problem: {feature}: {error}")
 }
 
-/// ns as seconds with six decimals.
+/// Formats ns as seconds with six decimals.
 fn seconds(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000)
 }

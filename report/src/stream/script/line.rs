@@ -24,9 +24,10 @@ use super::text::{Name, Text, dotted};
 /// Text of an unknown name.
 const UNKNOWN: &[u8] = b"[unknown]";
 
-/// Limit on the text of a tracepoint's fields, bytes: a fixed part, and a part for each byte of raw data. In an array, a one-byte number takes five
-/// bytes of text.
+/// Fixed part of the limit on the text of a tracepoint's fields, bytes. [`TRACE_BYTES_PER_BYTE`] adds to it.
 const TRACE_FIXED_BYTES: usize = 4 << 10;
+/// Part of the limit on the text of a tracepoint's fields that each byte of raw data adds, bytes. In an array, a one-byte number takes five bytes of
+/// text.
 const TRACE_BYTES_PER_BYTE: usize = 16;
 
 /// Limit on the text of a call chain, bytes; beyond it, no further frame is printed. More than [`super::MAX_STACK`] frames with the longest printed
@@ -93,7 +94,7 @@ impl TracepointFormat {
         TracepointFormat { fields: own.map(|field| (field.name.into(), field.layout())).collect(), endian }
     }
 
-    /// Prints `prev_comm="bash" prev_pid=12`. Fields may overlap in raw data, so the text is limited and cut.
+    /// Returns the fields as text: `prev_comm="bash" prev_pid=12`. Fields may overlap in raw data, so the length of the text is limited.
     fn show(&self, raw: &[u8]) -> String {
         let max_bytes = TRACE_FIXED_BYTES + TRACE_BYTES_PER_BYTE * raw.len();
         let mut out = String::new();

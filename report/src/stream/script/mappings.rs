@@ -68,7 +68,7 @@ impl Mappings {
         let (addr, end) = (mapping.start, mapping.end.max(mapping.start.saturating_add(1)));
         let (mut below, rest) = split(self.0.take(), addr);
         let (covered, above) = split(rest, end);
-        // Mappings do not overlap, so only the last one below can reach into the range.
+        // Mappings do not overlap, so of those that start below the range, only the last can reach into it.
         let last_below =
             last(&below).filter(|node| node.mapping.end > addr).map(|node| (node.addr, node.mapping.clone()));
         let sticks_out = last(&covered).map(|node| &node.mapping).or(last_below.as_ref().map(|(_, mapping)| mapping));

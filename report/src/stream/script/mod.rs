@@ -43,7 +43,7 @@ pub const MAX_STACK: usize = 127;
 const WRITE_BYTES: usize = 64 << 10;
 /// Least part of a recording for each thread, bytes. A smaller part would be printed before another thread has started.
 const SHARED_BYTES: usize = 1 << 20;
-/// Approximate number of records per batch.
+/// Approximate number of records per batch: the records that are submitted to the printing threads at once.
 const BATCH_RECORDS: usize = 4096;
 /// Limit on updates of event names from a stream; later names are ignored.
 const RENAMES_MAX: u32 = 1000;
@@ -159,7 +159,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     }
 }
 
-/// A single printer or several.
+/// Printers of the records: one printer in the reading thread, or a team of printing threads.
 enum Printers<'scope, 'a, 'o> {
     Alone(Box<Printer<'o>>),
     Team(Team<'scope, 'a>),
@@ -167,8 +167,9 @@ enum Printers<'scope, 'a, 'o> {
 
 struct Script<'scope, 'a, 'o> {
     options: &'o ScriptOptions,
-    /// Selection by program, if any, and its sieve once the events are known.
+    /// Selection by program, if any.
     selection: Option<&'o RecordSelection>,
+    /// Filter of samples by the selection; `None` until the events are known.
     sieve: Option<Sieve<'o>>,
     order: TimeOrder<'a>,
     printers: Printers<'scope, 'a, 'o>,

@@ -71,9 +71,11 @@ struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
     done: Receiver<Piece>,
     spare: Sender<Piece>,
-    /// Piece that is being written, and how many of its bytes and blocks are written.
+    /// Piece that is being written.
     piece: Piece,
+    /// Number of written bytes of the piece.
     written: usize,
+    /// Number of written blocks of the piece.
     blocks: usize,
     handle: ScopedJoinHandle<'scope, Printed>,
 }
@@ -171,7 +173,7 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// Fails if the output cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
         self.wait(out)?;
-        // Only the first printer can have waiting samples, because it prints batches with deferred chains alone.
+        // Only the first printer can have waiting samples: it alone prints all blocks of a batch with deferred chains.
         if let Some(events) = events
             && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()

@@ -343,8 +343,8 @@ fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
     estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
 }
 
-/// Cost of a line, % of the machine: by samples, plus the time that samples cannot see. If the machine's capacity is unknown, the cost by samples in
-/// % of all samples.
+/// Cost of a line, % of the machine: by samples, plus the time that samples cannot see. If the machine's capacity is unknown: the cost by samples,
+/// % of all samples, or `None` for a line with time that samples cannot see.
 pub(super) fn cost_percent(
     event: Option<&EventReport>,
     line: Option<&Line>,

@@ -44,7 +44,7 @@ struct PageCodeLine {
     instructions: Vec<([String; 4], String)>,
 }
 
-/// Converts code to text, the costliest programs first. `key` returns the key of a program in the page.
+/// Converts the code of programs to data for the page, the costliest programs first. `key` returns the key of a program in the page.
 pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> PageCode {
     let (mut rows, mut left_out) = (0, 0);
     let mut programs = Vec::new();

@@ -373,7 +373,7 @@ impl Browser {
         Action::Nothing
     }
 
-    /// Handles the mouse: the wheel moves, a click selects a row, and a click on the selected row opens it.
+    /// Handles the mouse: the wheel moves the selection, a click selects a row, and a click on the selected row opens it.
     pub fn mouse(&mut self, mouse: MouseEvent) {
         match mouse.kind {
             _ if self.overlay.is_some() || self.typed.is_some() => {}

@@ -18,9 +18,9 @@ use crate::view::hues::Hue;
 
 /// Fillings of BPF, kernel, user and idle in the bar of the machine.
 const FILLED: [char; 4] = ['█', '▓', '▒', '░'];
-/// Characters of the self, helper and entry parts of a cost bar. They have one height if the terminal shows shades of a hue, and otherwise three
-/// heights to tell them apart.
+/// Characters of the self, helper and entry parts of a cost bar, on a terminal that shows shades of a hue.
 const SHADED_BARS: [char; 3] = ['▆', '▆', '▆'];
+/// Characters of the self, helper and entry parts of a cost bar, on a terminal without shades: their heights tell the parts apart.
 const STEPPED_BARS: [char; 3] = ['▆', '▄', '▂'];
 /// Brightness of the hue in bars of self, helper and entry; 1 is the full hue.
 const PART_LIGHT: [f64; 3] = [1.0, 0.62, 0.36];

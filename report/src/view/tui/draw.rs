@@ -137,7 +137,7 @@ fn browser_title(browser: &Browser, width: u16) -> Line<'static> {
     Line::from_iter([title.bold(), gap.into(), fitting.dim()])
 }
 
-/// A row of a flame graph: neighbouring boxes differ in brightness, and the chosen box is reversed.
+/// A row of a flame graph: its boxes in the styles of [`Palette::frame`], the chosen box in reverse video.
 fn with_boxes(row: &str, boxes: &[FlameBox], chosen: Option<&FlameBox>, palette: &Palette) -> Line<'static> {
     let part = |from: usize, to: usize| palette.charset.shown(&row.chars().take(to).skip(from).collect::<String>());
     let mut line = Line::default();

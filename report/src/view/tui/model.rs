@@ -151,7 +151,7 @@ impl Model {
             }
             _ => return None,
         };
-        // Of several items with equal samples, `rev` makes the first one win.
+        // `max_by_key` returns the last of several items with equal samples; `rev` makes it the first.
         (0..costs.len()).rev().max_by_key(|at| costs[*at].samples)
     }
 

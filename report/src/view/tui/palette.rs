@@ -98,7 +98,7 @@ impl Palette {
         }
     }
 
-    /// Style of frame `at` in a row of a flame graph: neighbouring frames differ in brightness.
+    /// Style of frame `at` in a row of a flame graph. On a terminal that shows shades, neighbouring frames differ in brightness.
     pub(super) fn frame(&self, at: usize) -> Style {
         const LIGHT: [f64; 2] = [0.34, 0.24];
         match self.has_shades() {
