@@ -123,8 +123,8 @@ mod tests {
         assert!((change.error - 0.021_602_5 / 7_f64.sqrt()).abs() < 1e-7, "{change:?}");
     }
 
-    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees. The change of a single new day has the
-    /// variance of a day plus that of the mean of two base days: 0.0002 · (1 + 1/2).
+    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees of freedom. The change of a single new day
+    /// has the variance of a day plus that of the mean of two base days: 0.0002 · (1 + 1/2).
     #[test]
     fn one_day_has_the_error_of_base_days() {
         let base = (0..14).map(|number| day(number, false, if number < 7 { 0.02 } else { -0.02 }));

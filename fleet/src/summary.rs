@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const HEADING_CHARS: usize = 80;
 /// Limit on the decompressed size, bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Recordings in memory at the same time.
+/// Limit on the recordings in memory at the same time.
 const RECORDINGS: usize = 100;
 /// Level of the compression.
 const LEVEL: i32 = 9;

@@ -64,7 +64,8 @@ impl Events {
 
     /// Adds an event that became known later.
     ///
-    /// # Errors Fails if records do not identify their event, see [`Events::new`].
+    /// # Errors
+    /// Fails if records do not identify their event, see [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;

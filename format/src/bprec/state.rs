@@ -128,7 +128,7 @@ states! {
     KernelSymbols(Vec<KernelSymbol> as List) = 10,
     /// A part of a map's contents.
     MapContents(MapContents) = 11,
-    /// Events of exact counters.
+    /// Events of the counters of one tier.
     CounterEvents(CounterEvents) = 12,
     /// Counts of exact counters per program, at one moment.
     ProgramCounters(ProgramCounters) = 13,
