@@ -139,8 +139,8 @@ impl Events {
 
     /// Index of the event that wrote `record`, found by the id in a sample or in the trailer of any other record. `None` for an unknown id.
     ///
-    /// Returns the first event if the input has no other event. A record other than a sample also belongs to the first event if its trailer has no
-    /// id, or the id 0 (synthesized records).
+    /// Returns the first event if the input has no other event. A record other than a sample also belongs to the first event if a tool wrote the
+    /// record, or if its trailer has no id or the id 0 (synthesized records).
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {

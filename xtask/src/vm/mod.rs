@@ -199,7 +199,7 @@ pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
 ];
 
-/// Oldest supported kernel: tracing of BPF programs is unavailable there, which bprec reports, and everything else works.
+/// Settings for the oldest supported kernel: tracing of BPF programs is unavailable there, which bprec reports, and everything else works.
 const OLDEST: Guest = Guest {
     tests: &[
         "bpf-bprec_bpf",
