@@ -39,8 +39,8 @@ fn heading() -> String {
     format!(r#"{{"format":"bprec-fleet summary","version":{SCHEMA_VERSION}}}"#)
 }
 
-/// Writes the rows of recordings to `output`, a new file or a replaced one. `refuse` gets the errors of recordings that cannot be read. Returns the
-/// count of recordings in the summary.
+/// Writes the rows of recordings to the file `output`, which is created or replaced. `refuse` gets the errors of recordings that cannot be read.
+/// Returns the count of recordings in the summary.
 ///
 /// # Errors
 /// Fails if the summary cannot be written or exceeds [`MAX_BYTES`]; then `output` is unchanged.

@@ -115,7 +115,7 @@ impl<S: ReadAt> Elf<S> {
         })
     }
 
-    /// Contents of a section; `None` if they exceed `bytes_max`.
+    /// Contents of a section; `None` if the section is missing, exceeds `bytes_max`, or cannot be read.
     fn contents(&self, name: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let section = self.section(name).filter(|section| section.bytes <= bytes_max)?;
         self.source.read_at(section.offset, section.bytes as usize)
