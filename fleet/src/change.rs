@@ -111,7 +111,7 @@ mod tests {
         DayValue { day, is_new, log_ratio: Some(log_ratio) }
     }
 
-    /// Seven pairs of days without other base days: Student's paired test. Mean 0.04, standard deviation of the differences 0.0216025.
+    /// With one base day for each weekday, the result is that of Student's paired test: mean 0.04, standard deviation of the differences 0.0216025.
     #[test]
     fn one_base_week_is_a_paired_test() {
         let base = (0..7).map(|number| DayValue { day: number, is_new: false, log_ratio: None });

@@ -193,7 +193,7 @@ impl<'r> Converter<'r> {
         }
     }
 
-    /// Returns one shared copy of a text.
+    /// Returns the copy of a text that all rows share.
     fn shared(&mut self, text: &str) -> Text {
         if let Some(known) = self.texts.get(text) {
             return known.clone();
