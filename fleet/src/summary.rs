@@ -1,8 +1,8 @@
-//! Summaries: the rows of recordings in one file, which a host makes by the code of the import and sends instead of the recordings.
+//! Summaries: the rows of recordings in one file, which a host makes with the code of the import and sends instead of the recordings.
 //!
 //! A summary is zstd-compressed JSON: a line with format and version, then a line per recording. Columns have the names of the tables, so a newer
-//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary by its decompressed
-//! size.
+//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary by its
+//! decompressed size.
 
 use crate::import::ReadOptions;
 use crate::parallel::in_parallel;
