@@ -127,7 +127,7 @@ fn each_finding_has_its_cause_and_no_other_program_gets_one() {
     let until = cpu_time() + Duration::from_secs(1);
     while cpu_time() < until {
         system_calls(100);
-        // The program must run all the time, because the kernel counts runs only in windows of the recording.
+        // The program must run throughout the recording, because the kernel may count runs only in windows.
         unread.run();
     }
     recorder.end();

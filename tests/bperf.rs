@@ -1,4 +1,4 @@
-//! Counters that sessions share, end to end.
+//! Counters that several counting processes ("sessions", of bprec or perf) share, end to end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::BTreeSet;

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 /// Number of instructions in the loop of each program, which is also in its name.
 const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), ("loop_of_10000", 10_000)];
-/// Runs of each program while it is recorded. The shortest program has few runs, because one interrupt in a few thousand runs would be more
-/// than 1 % of all their instructions.
+/// Runs of each program, except the shortest program, while it is recorded.
 const RUNS: u64 = 1000;
+/// Runs of the shortest program: few, because one interrupt in a few thousand runs would be more than 1 % of all their instructions.
 const RUNS_OF_THE_SHORTEST: u64 = 200;
 
 /// True if the counters of this machine are repeatable; prints a skip message if not.
@@ -66,8 +66,9 @@ fn beyond_nothing(loaded: &Loaded, name: &str, event: HardwareEvent) -> f64 {
     plain(loaded, name, event).unwrap() - plain(loaded, "does_nothing", event).unwrap()
 }
 
-/// Events with almost no samples: a sample during a run would add to its counts.
+/// Options for sampling by time with almost no samples: a sample during a run would add to the counts of the run.
 const BY_TIME: [&str; 4] = ["-e", "cpu-clock", "-F", "1"];
+/// Options for sampling by cycles with almost no samples.
 const BY_CYCLES: [&str; 4] = ["-e", "cycles", "-c", "1000000000"];
 
 /// Records while `load` runs; returns the report.

@@ -3,8 +3,9 @@
 
 use std::process::Command;
 
-/// Size of a terminal that shows the complete short help.
+/// Columns of a terminal that shows the complete short help.
 const COLUMNS: usize = 100;
+/// Lines of a terminal that shows the complete short help.
 const LINES: usize = 40;
 
 fn printed(arguments: &[&str]) -> String {

@@ -18,8 +18,9 @@ fn row(report: &Value, id: u32) -> &Value {
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
 }
 
-/// Frequency of the timer; its period follows.
+/// Frequency of the sampling timer, in Hz.
 const FREQUENCY: &str = "4000";
+/// Period of the sampling timer.
 const PERIOD_NS: u64 = 250_000;
 
 /// Makes calls for this time, with a pause of up to one timer period after each call, because evenly spaced calls would run in step with the timer. A

@@ -18,11 +18,13 @@ use std::time::Duration;
 use bprec_generate::HOSTILE_SHAPES;
 use support::Scratch;
 
-/// Limit on memory in addition to the memory for a small recording: a fixed part, and a part per byte of input.
+/// Fixed part of the limit on memory, which is in addition to the memory for a small recording.
 const FIXED_BYTES: u64 = 4 << 20;
+/// Part of the limit on memory for each byte of input.
 const BYTES_PER_BYTE: u64 = 10;
-/// Limit on the CPU time of all threads: a fixed part, and a part per byte of input.
+/// Fixed part of the limit on the CPU time of all threads.
 const FIXED_TIME: Duration = Duration::from_secs(1);
+/// Part of the limit on CPU time for each byte of input.
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 
 /// All commands that read. `{}` is the recording, `{out}` a file that does not exist.

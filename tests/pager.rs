@@ -10,8 +10,9 @@ use std::process::Command;
 use crate::support::{self, bprec, skip, succeed, wait_for};
 use crate::tmux::{Terminal, tmux_installed};
 
-/// Sizes of terminals that are higher and lower than the table.
+/// Size of a terminal that is higher than the table.
 const HIGH: (u16, u16) = (120, 60);
+/// Size of a terminal that is lower than the table.
 const LOW: (u16, u16) = (120, 8);
 
 fn recording() -> String {

@@ -372,8 +372,9 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     }
 }
 
-/// Number of pages that the load touches, one fault each; its number of sleeping threads follows.
+/// Number of pages that the load touches, one fault each.
 const PAGES: usize = 3000;
+/// Number of sleeping threads of the load.
 const THREADS: usize = 1100;
 
 /// The load, in a separate process: after a line in the FIFO `go`, one of many threads touches pages; then it writes to `done`.

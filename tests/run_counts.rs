@@ -13,8 +13,8 @@ use bprec_fixtures::{Fixture, Loaded};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-/// With the whole budget, the kernel counts all the time. With the usual budget, counting on a busy machine is too expensive: the kernel counts only
-/// in windows, and the report shows estimates instead of the kernel's numbers.
+/// Options for the whole budget: the kernel counts without interruption. With the usual budget, counting on a busy machine is too expensive: the
+/// kernel counts only in windows, and the report shows estimates instead of the kernel's numbers.
 const WHOLE_BUDGET: [&str; 2] = ["--budget", "100"];
 
 /// Program that runs once for each system call.

@@ -59,7 +59,7 @@ fn runs_are_right_while_the_sysctl_is_switched() {
         skip(test, "kernel.bpf_stats_enabled cannot be written");
         return;
     };
-    // With the first budget, the kernel may count all the time; with the others, it counts only in windows.
+    // With the first budget, the kernel may count without interruption; with the other budgets, it counts only in windows.
     for (seed, budget) in [(1, "100"), (2, "0.02"), (3, "0.1")] {
         measured(|| runs_beside(&sysctl, &mut Draw(seed), budget));
     }

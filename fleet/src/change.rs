@@ -111,7 +111,7 @@ mod tests {
         DayValue { day, is_new, log_ratio: Some(log_ratio) }
     }
 
-    /// Seven pairs of days without other base days: Student's paired test. Mean 0.04, standard deviation of the differences 0.0216025.
+    /// With one base day for each weekday, the result is that of Student's paired test: mean 0.04, standard deviation of the differences 0.0216025.
     #[test]
     fn one_base_week_is_a_paired_test() {
         let base = (0..7).map(|number| DayValue { day: number, is_new: false, log_ratio: None });
@@ -123,8 +123,8 @@ mod tests {
         assert!((change.error - 0.021_602_5 / 7_f64.sqrt()).abs() < 1e-7, "{change:?}");
     }
 
-    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees. The change of a single new day has the
-    /// variance of a day plus that of the mean of two base days: 0.0002 · (1 + 1/2).
+    /// Two base weeks. Days of a weekday differ by 0.02, so the variance is 0.0002 with seven degrees of freedom. The change of a single new day
+    /// has the variance of a day plus that of the mean of two base days: 0.0002 · (1 + 1/2).
     #[test]
     fn one_day_has_the_error_of_base_days() {
         let base = (0..14).map(|number| day(number, false, if number < 7 { 0.02 } else { -0.02 }));

@@ -37,7 +37,7 @@ pub(crate) fn prog_key(program: &Program) -> String {
     format!("{key:016x}")
 }
 
-/// Returns the hook of an attach point, `kind:target`; `None` if the kernel names no target of the perf event.
+/// Returns the hook of an attach point, `kind:target` or `kind`. `None` for a perf event without a target: the kernel does not report the event.
 fn hook(attachment: &str) -> Option<String> {
     let (kind, target) = kind_and_target(attachment);
     let target = match kind {

@@ -1,6 +1,6 @@
 //! Recordings of many hosts in one lake of Parquet files, and queries over all of them.
 //!
-//! Path of the data: `rows` (a recording, through the reporter's model), in a file between host and lake if the host has a `summary` → `lake` (files,
+//! Path of the data: `rows` (a recording, through the reporter's model), sent in one file if a host makes a `summary` → `lake` (files,
 //! committed in batches) → `engine` (DataFusion or Spark over the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has
 //! the tables, `identity` the key of a program, `change` the statistics of `regressed`. All numbers come from the reporter; all sums from the engine.
 

@@ -152,7 +152,7 @@ fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date,
     let lake = Lake::open(path, (recent, last))?;
     let mut recordings: BTreeMap<Date, u64> = BTreeMap::new();
     lake.batches.iter().for_each(|batch| *recordings.entry(batch.date).or_default() += batch.recordings);
-    // Days at the end with few recordings are ignored: they are of hosts with clocks that are ahead.
+    // The newest days are ignored if they have few recordings: these come from hosts with clocks that are ahead.
     let least = recordings.values().max().with_context(none)? / 10;
     let complete = || recordings.iter().rev().find(|(_, count)| **count >= least).map(|(date, _)| *date);
     let until = scope.until.or_else(complete).with_context(none)?;

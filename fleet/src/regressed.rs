@@ -97,9 +97,9 @@ const LEAST_PROGRAMS: usize = 5;
 const LEAST_HOSTS: i128 = 3;
 const S_PER_DAY: f64 = 86_400.0;
 
-/// Number of the second cohort in the query: without a canary, hosts with a kernel upgrade; with a canary, hosts with
-/// the new version. The first cohort is 0.
+/// Number, in the query without a canary, of the cohort of hosts with a kernel upgrade; other hosts have 0.
 const KERNEL_CHANGED: i128 = 1;
+/// Number, in the query with a canary, of the cohort of hosts with the new version; hosts with the old version have 0.
 const CANARY: i128 = 1;
 
 const COLUMNS: [&str; 26] = [

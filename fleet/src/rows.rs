@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Name of the `bpf_metadata_*` value with the version of a program.
 const VERSION_KEY: &str = "version";
 
-/// Facts about recordings from the command line.
+/// Facts about recordings, given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct GivenFacts {
     /// Id of the host of these recordings, instead of the machine's id (or else the host name) in each recording.
@@ -28,7 +28,7 @@ pub(crate) struct GivenFacts {
     /// Day (UTC) of recordings without a date.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) date: Option<Date>,
-    /// Import recordings without an end, too. A later import of the complete recording is then refused.
+    /// Also import unfinished recordings. A later import of the complete recording is then refused.
     #[arg(long)]
     pub(crate) unfinished: bool,
 }
@@ -87,7 +87,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) date: Date,
-    /// Id of its content.
+    /// Id of the recording, see [`content_id`].
     pub(crate) id: u128,
     pub(crate) rows: Rows,
 }
@@ -193,7 +193,7 @@ impl<'r> Converter<'r> {
         }
     }
 
-    /// Returns one shared copy of a text.
+    /// Returns the copy of a text that all rows share.
     fn shared(&mut self, text: &str) -> Text {
         if let Some(known) = self.texts.get(text) {
             return known.clone();
@@ -423,8 +423,9 @@ fn signed(value: u64) -> Result<i64> {
 }
 
 impl Date {
-    /// First and last day that a lake can have.
+    /// First day that a lake can have.
     pub(crate) const MIN: Date = Date { days: 0 };
+    /// Last day that a lake can have: 9999-12-31.
     pub(crate) const MAX: Date = Date { days: 2_932_896 };
 
     /// Day of a moment.
@@ -437,7 +438,7 @@ impl Date {
         Date::of(UnixMicros::now())
     }
 
-    /// Refuses a day after tomorrow.
+    /// Fails if the day is later than tomorrow by this machine's clock.
     pub(crate) fn check_clock(self) -> Result<()> {
         let today = Date::today();
         ensure!(

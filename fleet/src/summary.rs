@@ -1,8 +1,8 @@
-//! Summaries: the rows of recordings in one file, which a host makes by the code of the import and sends instead of the recordings.
+//! Summaries: the rows of recordings in one file, which a host makes with the code of the import and sends instead of the recordings.
 //!
 //! A summary is zstd-compressed JSON: a line with format and version, then a line per recording. Columns have the names of the tables, so a newer
-//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary by its decompressed
-//! size.
+//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary by its
+//! decompressed size.
 
 use crate::import::ReadOptions;
 use crate::parallel::in_parallel;
@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const HEADING_CHARS: usize = 80;
 /// Limit on the decompressed size, bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Recordings in memory at the same time.
+/// Limit on the recordings in memory at the same time.
 const RECORDINGS: usize = 100;
 /// Level of the compression.
 const LEVEL: i32 = 9;
@@ -39,8 +39,8 @@ fn heading() -> String {
     format!(r#"{{"format":"bprec-fleet summary","version":{SCHEMA_VERSION}}}"#)
 }
 
-/// Writes the rows of recordings to `output`, a new file or a replaced one. `refuse` gets the errors of recordings that cannot be read. Returns the
-/// count of recordings in the summary.
+/// Writes the rows of recordings to the file `output`, which is created or replaced. `refuse` gets the errors of recordings that cannot be read.
+/// Returns the count of recordings in the summary.
 ///
 /// # Errors
 /// Fails if the summary cannot be written or exceeds [`MAX_BYTES`]; then `output` is unchanged.

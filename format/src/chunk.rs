@@ -25,7 +25,7 @@ pub struct Chunk<'a> {
 pub enum Origin {
     /// Bytes of the input, unchanged.
     Input,
-    /// Bytes of a stream without large data after records (outside of their size), which was skipped.
+    /// Bytes of a stream. Large data that follows a record, outside of the record's size, was skipped.
     InputWithoutOutside,
     /// Records unpacked from COMPRESSED records.
     Decompressed,

@@ -64,7 +64,8 @@ impl Events {
 
     /// Adds an event that became known later.
     ///
-    /// # Errors Fails if records do not identify their event, see [`Events::new`].
+    /// # Errors
+    /// Fails if records do not identify their event, see [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;
@@ -138,8 +139,8 @@ impl Events {
 
     /// Index of the event that wrote `record`, found by the id in a sample or in the trailer of any other record. `None` for an unknown id.
     ///
-    /// Returns the first event if the input has no other event. A record other than a sample also belongs to the first event if its trailer has no
-    /// id, or the id 0 (synthesized records).
+    /// Returns the first event if the input has no other event. A record other than a sample also belongs to the first event if a tool wrote the
+    /// record, or if its trailer has no id or the id 0 (synthesized records).
     #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {

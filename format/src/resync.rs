@@ -19,11 +19,13 @@ const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
 /// Limit on the consecutive records that are checked to decide if a record starts at an offset.
 const CHAIN_MAX: usize = 64;
-/// Count of fit records after which a chain of records is accepted. [`CHAIN_FIT_BEFORE_BREAK`] is the count that suffices if the chain then breaks.
+/// Count of fit records after which a chain of records is accepted.
 const CHAIN_FIT: usize = 3;
+/// Count of fit records that suffices for a chain that breaks before it has [`CHAIN_FIT`] of them.
 const CHAIN_FIT_BEFORE_BREAK: usize = 2;
 /// Alignment of most records. The search tries the aligned offsets in the first [`ALIGNED_SEARCH_BYTES`] of damage, and then every offset.
 const ALIGNED_STEP: usize = 8;
+/// Length of the damage in which the search first tries only aligned offsets.
 const ALIGNED_SEARCH_BYTES: usize = 128 << 10;
 
 /// Finds records and damage in the bytes of a recording.

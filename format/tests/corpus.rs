@@ -50,8 +50,9 @@ fn record_counts_are_those_of_the_index() {
     assert!(compared + 2 >= files.len(), "only {compared} of {} files compared", files.len());
 }
 
-/// Files of the corpus that are damaged.
+/// Part of the name of a damaged file of the corpus.
 const ZERO_SIZE_SAMPLE: &str = "zero_size_sample";
+/// Part of the name of a file of the corpus that was truncated on purpose.
 const TRUNCATED_ON_PURPOSE: &str = "extradata";
 
 /// Every record of every recording decodes, and samples and records of tools encode to the same bytes.

@@ -76,7 +76,7 @@ impl OfflineCpus {
     }
 }
 
-/// CPU that went offline by this message; `None` for other messages.
+/// CPU that went offline, if the message reports this; `None` for other messages.
 fn went_offline(message: &[u8]) -> Option<u32> {
     let text = message.split(|byte| *byte == 0).next()?;
     std::str::from_utf8(text).ok()?.strip_prefix(WENT_OFFLINE)?.parse().ok()

@@ -11,8 +11,9 @@ use crate::{is_initial_pid_namespace, mounts_of_type};
 
 /// Application id with which the machine's id is hashed. With another number, every machine would get another id.
 const APPLICATION: u128 = 0x8360_a73d_8228_4ed9_a923_8482_bb49_e537;
-/// Bits of a version 4 UUID that are the same in all of them, and their value.
+/// Mask of the bits that are equal in all version 4 UUIDs.
 const UUID_BITS: u128 = 0xf << 76 | 0x3 << 62;
+/// Values of the bits in [`UUID_BITS`].
 const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
 
 /// Id of this machine, 32 hexadecimal digits; `None` if unknown. It stays the same when the machine is renamed.

@@ -260,7 +260,7 @@ impl Kallsyms {
 /// Name and address of each loaded module.
 fn modules() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/modules").unwrap_or_default();
-    // The fields between name and address are left out: they contain use counts, which change all the time.
+    // The fields between name and address are left out: they contain use counts, which change often.
     let named = text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         Some(format!("{} {}", fields.first()?, fields.get(5)?))

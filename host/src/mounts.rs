@@ -45,7 +45,7 @@ pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Device and mount point in a line of mountinfo; `None` if the file system is not of type `wanted`, or the mount does not show its root.
+/// Device and mount point in a line of mountinfo; `None` if the file system is not of type `wanted`, or only a subdirectory is mounted.
 fn parse<'a>(line: &'a [u8], wanted: &[u8]) -> Option<(&'a [u8], PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;

@@ -12,8 +12,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{comm, process_ids};
 
-/// Link texts of the initial pid and user namespaces. Their inode numbers are fixed (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
+/// Link text of the initial pid namespace; the kernel fixes the inode number (`PROC_PID_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
+/// Link text of the initial user namespace; the kernel fixes the inode number (`PROC_USER_INIT_INO`).
 const INITIAL_USERS: &str = "user:[4026531837]";
 /// Directories in which `ip netns` and container runtimes keep named namespaces.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
-/// Identity of a process. The pid is reused after the end of the process; all other fields can change while the process lives.
+/// Identity of a process. The kernel may reuse the pid after the end of the process; all other fields can change while the process lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
     /// Process id in this pid namespace.

@@ -1,4 +1,5 @@
-//! Leaders that sessions share, and the map in which sessions find them.
+//! Leaders (BPF programs that read an event), which several counting processes ("sessions", of bprec or perf) share, and the map in which sessions
+//! find them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 mod common;
@@ -189,7 +190,7 @@ fn cycles_are_counted_for_all_sessions_on_one_counter() {
     let last: Vec<_> = all.into_iter().map(Shared::finish).collect();
     at.push(plain.value().unwrap());
     for counters in last {
-        // `values` checks that the event was on the hardware all the time.
+        // `values` checks that the event was never off the hardware.
         check_within("cycles", values(&counters, 0)[0], [at[0], at[1], at[2], at[3]]);
     }
 }

@@ -16,13 +16,16 @@ use std::io::Cursor;
 use std::process::Command;
 use std::thread;
 
-/// `PERF_COUNT_SW_PAGE_FAULTS` and `PERF_COUNT_SW_CONTEXT_SWITCHES`.
+/// `PERF_COUNT_SW_PAGE_FAULTS`.
 const PAGE_FAULTS: u64 = 2;
+/// `PERF_COUNT_SW_CONTEXT_SWITCHES`.
 const CONTEXT_SWITCHES: u64 = 3;
 
-/// Ids of the events on CPU 0; the ids of the events on CPU 1 follow.
+/// Id of the leader on CPU 0. The id of each event on CPU 1 is one more than its id on CPU 0.
 const LEADER: u64 = 10;
+/// Id of the event that counts page faults on CPU 0.
 const FAULTS: u64 = 20;
+/// Id of the event that counts context switches on CPU 0.
 const SWITCHES: u64 = 30;
 
 /// A sample of the leader on a CPU, with the counts of all events on this CPU since the recording began.

@@ -211,8 +211,8 @@ fn a_part_of_the_time_has_the_runs_of_that_time() {
     }
 }
 
-/// Returns the rows of a generated recording as text, and its notes. Each program runs all the time in the windows that `is_busy` selects, and not in
-/// other windows.
+/// Returns the rows of a generated recording as text, and its notes. Each program runs without pause in the windows that `is_busy` selects, and does
+/// not run in other windows.
 fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     let shape = Shape { record_bytes: 8 << 20, programs: 4, bpf_percent, ..Shape::default() };
     let (bytes, _) = generate_bytes(&shape).unwrap();
@@ -227,8 +227,8 @@ fn notes(bpf_percent: u32, is_busy: fn(u64) -> bool) -> (String, Vec<Note>) {
     (format!("{runs:?} {:#?}", report.events[0].rows), report.events[0].notes.to_vec())
 }
 
-/// Programs that run all the time of each window but have no samples get a note. Programs that run in only one window get no note, because the margin
-/// of their time is too large.
+/// Programs that run without pause in each window but have no samples get a note. Programs that run in only one window get no note, because the
+/// margin of their time is too large.
 #[test]
 fn programs_are_short_of_samples_beyond_the_margins_of_runs_only() {
     let unsampled = |note: &Note| matches!(note, Note::Blind { reason: Reason::Unsampled { .. }, .. });

@@ -88,7 +88,7 @@ struct Event {
     name: String,
 }
 
-/// Indexes of the events.
+/// Index of the first event; the indexes of the other events follow.
 const MAIN: usize = 0;
 const STATE: usize = 1;
 const SAMPLER: usize = 2;

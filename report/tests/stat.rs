@@ -282,7 +282,7 @@ fn events_of_targets_have_rates_and_none_is_none() {
     };
     let reading = |value, enabled_ns, running_ns| Reading { value, enabled_ns, running_ns };
     let busy = vec![reading(S / 2, S / 2, S / 2), reading(1000, S / 2, S / 4), reading(1500, S / 2, S / 4)];
-    // The task slept all the time.
+    // The task slept during the whole measurement.
     let asleep = vec![Reading::default(); 3];
     let targets = vec![target(5, "busy", busy), target(6, "asleep", asleep)];
     meter.add(State::SharedCounters(SharedCounters { time_ns: START + S, targets }));

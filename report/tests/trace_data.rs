@@ -5,8 +5,9 @@ use bprec_report::model::TraceData;
 use bprec_report::{Document, Input, Options, by_prog, header};
 use std::path::Path;
 
-/// Size of the trace in the file. `perf report -D` prints AUXTRACE_INFO of type 3 at 0x408, and one AUXTRACE with 0x180 bytes.
+/// Size of the trace in the file: `perf report -D` prints one AUXTRACE with 0x180 bytes.
 const TRACE_BYTES: u64 = 0x180;
+/// Offset of the AUXTRACE_INFO record in the file: `perf report -D` prints the record, of type 3, at 0x408.
 const INFO_AT: usize = 0x408;
 
 fn recording(kind: u32) -> Input {

@@ -50,14 +50,14 @@ pub(super) struct Live {
     directory: Option<TempDir>,
     /// Lock of the directory, which marks it as in use.
     _lock: File,
-    /// Pipe whose closing ends the recording.
+    /// Pipe; closing it ends the recording.
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
     /// Redactor of all intervals: a name has the same pseudonym in every interval.
     redactor: Option<Redactor>,
     interval_ns: u64,
-    /// Length (ns) of the period whose samples are shown with an interval. The period ends with the interval and is never shorter than it. `None`:
-    /// the samples of the interval itself.
+    /// Length (ns) of the time from which samples are shown with an interval. This time ends with the interval, and is at least as long. `None`: an
+    /// interval is shown with its own samples.
     pub(super) samples_ns: Option<u64>,
     /// True to return the rest of a file as a shorter interval: the time from the last interval to the last reading in the file. If false, this time
     /// is in no interval.

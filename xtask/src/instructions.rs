@@ -1,5 +1,5 @@
-//! Counts the instructions of reports, of scripts, and of `bprec-format` alone, under callgrind, for generated recordings that are the same on every
-//! machine. The check detects slower code, and other load on the machine does not disturb it.
+//! Counts the instructions of `bprec report`, of `bprec script` and of `bprec-format` alone, under callgrind, for generated recordings that are the
+//! same on every machine. The check detects slower code, and other load on the machine does not disturb it.
 
 use std::collections::BTreeMap;
 use std::fs;

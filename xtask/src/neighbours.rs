@@ -140,7 +140,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Checks that the recorder ends normally, and that its file contains the pinned program with its runs.
+    /// Checks that the recorder ends normally, and that its file names the pinned program.
     fn recorded(&mut self) -> Result<()> {
         let (_, recorder) = self.processes.last_mut().context("no recorder was started")?;
         interrupt(recorder)?;

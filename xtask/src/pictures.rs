@@ -88,7 +88,7 @@ fn different_percent(one: &Path, other: &Path) -> Result<f64> {
 
 fn chromium() -> Command {
     let mut chromium = Command::new("chromium");
-    // chromium refuses its sandbox as root; without the sandbox it opens only our page.
+    // chromium does not start as root with its sandbox. Without the sandbox, it opens only the page made here.
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"]);
     // Without this option, a picture may lack parts that were not drawn in time.
     chromium.arg("--run-all-compositor-stages-before-draw");

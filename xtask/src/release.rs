@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 use crate::components;
 
 /// Checks versions, the list of changes and the bill of materials. If `tag` is given or HEAD has the tag `vVERSION`, the heading in the list of
-/// changes must have a date instead of `unreleased`. `setup/package` checks that builds repeat and that packages work; `setup/deny` checks licences.
+/// changes must have a date instead of `unreleased`. `setup/package` checks that builds are reproducible and that packages work; `setup/deny` checks
+/// licences.
 pub(crate) fn check(tag: Option<&str>) -> Result<()> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     let version = env!("CARGO_PKG_VERSION");

@@ -152,7 +152,7 @@ impl Tally {
         self.failures.drain(..).map(|failure| format!("passed when run again:\n{failure}")).collect()
     }
 
-    /// Adds the place and the path of the log to all skips, repeats and failures so far.
+    /// Adds the place to all skips, repeats and failures so far, and the path of the log to the failures.
     pub(crate) fn place(&mut self, place: &str, log: &str) {
         for skip in &mut self.skips {
             place.clone_into(&mut skip.place);

@@ -73,7 +73,7 @@ pub(crate) fn offline() -> Result<()> {
     tally.close()
 }
 
-/// Count of damaged recordings in the mutation test of `check`; the full count takes minutes.
+/// Variable with the count of damaged recordings for the mutation test, and its value in `cargo xtask check`: the full count takes minutes.
 const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
 /// Crates with tests that need no privilege; the last is the crate of `bprec` itself.

@@ -124,7 +124,7 @@ impl Mix {
     }
 }
 
-/// Predicts the CPU time of the victims without the agent of process `pid`.
+/// Predicts the CPU time that the agent of process `pid` costs the victims.
 fn predict(bprec: &str, path: &Path, pid: u32) -> Result<Prediction> {
     let mut report = Command::new(bprec);
     report.args(["report", "--json", "--without", &format!("*/{pid}"), "-i"]).arg(path);

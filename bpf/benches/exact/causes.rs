@@ -1,5 +1,5 @@
-//! Cost of counting by cause: a program that always runs beside other work, with each part of counting switched on
-//! separately.
+//! Cost of each part of counting. Other work runs beside a program that never pauses; the slowdown of both is measured
+//! with each combination of parts.
 
 use std::thread;
 use std::time::{Duration, Instant};

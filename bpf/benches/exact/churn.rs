@@ -1,5 +1,5 @@
-//! Attaches and detaches pairs around programs that always run on every CPU: each time, the kernel changes the first instruction of running code. The
-//! benchmark shows if a machine handles this correctly; docs/vm.md has the results.
+//! Attaches and detaches pairs of fentry and fexit programs around programs that always run on every CPU: each time, the kernel changes the first
+//! instruction of running code. The benchmark shows if a machine handles this correctly; docs/vm.md has the results.
 
 use std::io::Write;
 use std::os::fd::AsFd;

@@ -70,7 +70,7 @@ impl Drop for Load {
     }
 }
 
-/// Counted arithmetic in one thread.
+/// A thread that does arithmetic until the value is dropped, and counts its rounds.
 pub(crate) struct Work {
     rounds: Arc<AtomicU64>,
     quit: Arc<AtomicBool>,

@@ -34,7 +34,7 @@ pub(crate) enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// Opens the committed files of a lake.
+    /// Returns the chosen engine with the committed files of a lake.
     ///
     /// # Errors
     /// Fails if a file is missing or has another size than was committed.

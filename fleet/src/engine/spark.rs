@@ -34,7 +34,7 @@ pub(crate) struct Spark {
 }
 
 impl Spark {
-    /// Spark on this machine: in `SPARK_HOME`, or `spark-submit` on `PATH`.
+    /// Returns the cluster `master`, reached by the `spark-submit` in `SPARK_HOME`, or else on `PATH`.
     pub(crate) fn new(master: String, start_timeout: Duration) -> Spark {
         let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
         let submit = home.map_or(SUBMIT.into(), |home| Path::new(&home).join("bin").join(SUBMIT));
@@ -66,7 +66,7 @@ impl Spark {
         Ok(Submitted { child })
     }
 
-    /// Waits until the driver ends.
+    /// Waits until the driver ends, and returns its exit status. Fails if the cluster runs no task within `start_timeout`.
     fn wait(&self, submitted: &mut Submitted, directory: &Path) -> Result<ExitStatus> {
         let (began, started) = (Instant::now(), directory.join("started"));
         let mut has_started = false;

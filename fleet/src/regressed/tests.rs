@@ -265,8 +265,9 @@ struct Rates {
     fleets: usize,
     /// Fleets in which the slower program is found.
     found: usize,
-    /// Fleets with a false verdict, and count of false verdicts.
+    /// Fleets with a false verdict.
     with_false: usize,
+    /// False verdicts in all fleets.
     false_verdicts: usize,
 }
 

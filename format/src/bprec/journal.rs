@@ -1,7 +1,7 @@
 //! Journal: the content of a recording's feature sections, kept in a file beside the recording until the sections are
 //! written.
 //!
-//! A recording that was cut off holds all its records but no features. The recorder therefore appends each new fact to
+//! A recording that was cut off has records but no features. The recorder therefore appends each new fact to
 //! `<recording>.journal` at once, and removes the journal at a clean end. Layout, in the byte order of the recording:
 //! frames of `kind u32, length u32` and `length` bytes.
 //!

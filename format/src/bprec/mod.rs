@@ -13,7 +13,7 @@ const COUNTING_PROGRAMS: [&str; 4] = ["bprec_enter", "bprec_gauge", "bprec_leave
 const OTHER_PROGRAMS: [&str; 6] =
     ["bprec_aggregate", "bprec_follow", "bprec_follow_o", "bprec_inherit", "bprec_refs", "bprec_sampler"];
 
-/// Returns true for the name of a program with which a recorder measures. Programs of others may have such a name, too.
+/// Returns true for the name of a program with which a recorder measures. A program of another tool may have the same name.
 pub fn is_program(name: &[u8]) -> bool {
     counts_others(name) || OTHER_PROGRAMS.iter().any(|own| own.as_bytes() == name)
 }

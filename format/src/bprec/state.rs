@@ -128,7 +128,7 @@ states! {
     KernelSymbols(Vec<KernelSymbol> as List) = 10,
     /// A part of a map's contents.
     MapContents(MapContents) = 11,
-    /// Events of exact counters.
+    /// Events of the counters of one tier.
     CounterEvents(CounterEvents) = 12,
     /// Counts of exact counters per program, at one moment.
     ProgramCounters(ProgramCounters) = 13,
@@ -322,8 +322,8 @@ impl State {
         w.patch_u32(start + 4, body_bytes);
     }
 
-    /// Moves the second half of the state's list into a new state. `None` if the state has no list that readers accept in parts, or if the list has fewer
-    /// than two elements.
+    /// Moves the second half of the state's list into a new state. `None` if the state has no list that readers accept in parts, or if the
+    /// list has fewer than two elements.
     pub fn take_half(&mut self) -> Option<State> {
         fn half<T>(list: &mut Vec<T>) -> Option<Vec<T>> {
             (list.len() > 1).then(|| list.split_off(list.len() / 2))

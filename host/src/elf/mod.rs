@@ -115,7 +115,7 @@ impl<S: ReadAt> Elf<S> {
         })
     }
 
-    /// Contents of a section; `None` if they exceed `bytes_max`.
+    /// Contents of a section; `None` if the section is missing, exceeds `bytes_max`, or cannot be read.
     fn contents(&self, name: &[u8], bytes_max: u64) -> Option<Vec<u8>> {
         let section = self.section(name).filter(|section| section.bytes <= bytes_max)?;
         self.source.read_at(section.offset, section.bytes as usize)
@@ -166,8 +166,9 @@ mod tests {
     const LABEL: u8 = 0;
     const GLOBAL: u8 = 1 << 4;
     const WEAK: u8 = 2 << 4;
-    /// File offset and address of the segment.
+    /// File offset of the segment.
     const OFFSET: u64 = 0x1000;
+    /// Address of the segment.
     const VADDR: u64 = 0x40_2000;
     /// Length of the only code section, which starts where the segment starts.
     const SECTION_BYTES: u64 = 0x800;

@@ -138,9 +138,9 @@ const THREAD: i32 = libc::CLONE_VM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID;
-/// Highest of the old advice values of `madvise`, all of which affect only the own process. `MADV_HWPOISON` is above.
+/// Highest of the old advice values of `madvise`, all of which affect only the calling process. `MADV_HWPOISON` is above.
 const LAST_OLD_ADVICE: i32 = libc::MADV_DONTNEED;
-/// Guard pages of thread stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
+/// Advice values of `madvise` for guard pages of thread stacks (since Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
 const GUARDS: [i32; 2] = [102, 103];
 const FUTEX_OPERATIONS: [i32; 5] =
     [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_REQUEUE, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE_BITSET];
@@ -154,7 +154,7 @@ const OWNER_ONLY: i32 = 0o600;
 /// Condition on an argument: index of the argument, comparison, value. Only the lower 32 bits are compared; the kernel uses no others.
 type Condition = (u8, SeccompCmpOp, i32);
 
-/// System calls with their rules. A call is allowed if one of its rules matches, or if it has none.
+/// Allowed system calls with their rules. A call with rules is allowed only if one of them matches; a call without rules is always allowed.
 #[derive(Default)]
 struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
 

@@ -159,8 +159,9 @@ fn attr_bytes(event: &Event) -> Vec<u8> {
     bytes
 }
 
-/// Offsets in the strings of the types: file and text of a line.
+/// Offset, in the BTF strings, of the file name of a line.
 const FILE_AT: u32 = 1;
+/// Offset, in the BTF strings, of the text of a line.
 const LINE_AT: u32 = FILE_AT + 11;
 
 fn program(p: &mut Planted) -> ProgInfoBuf {

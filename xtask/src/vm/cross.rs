@@ -12,7 +12,7 @@ use super::packages::{Suite, made, unpack};
 use super::{Unavailable, cache};
 use crate::command;
 
-/// Release of the guests' user space; its backports have a newer compiler.
+/// Debian release of the guests' user space, and its backports, which have a newer compiler.
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
 
 /// Packages of the tools. The libraries libelf and zlib are for build scripts, which run on this machine.

@@ -158,7 +158,7 @@ pub(crate) fn at_once() -> usize {
     processors.min(kib.unwrap_or(0) / GUEST_KIB).max(1)
 }
 
-/// Waits until another guest may run. The returned file holds its lock until it is dropped.
+/// Waits until fewer than [`at_once`] guests run. Returns a locked file; dropping the file lets the next guest run.
 fn turn() -> Result<File> {
     let cache = cache()?;
     loop {

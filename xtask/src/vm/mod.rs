@@ -101,8 +101,8 @@ const X86: Guest = Guest {
 };
 
 /// Test programs that the first guest leaves out. Most of them run only on this machine, because they do not depend on the kernel: they test the code
-/// between the rings and the file, and the start and end of a recording. Others run on this machine's newer kernel and in a guest with an older kernel or
-/// on Arm. `ledger_truth` compares times, so it runs in the guest that counts instructions.
+/// between the rings and the file, and the start and end of a recording. Others run on this machine's newer kernel and in a guest with an older kernel
+/// or on Arm. `ledger_truth` compares times, so it runs in the guest that counts instructions.
 const LEFT_OUT: &[&str] = &[
     "bprec-advice",
     "bprec-aggregate",
@@ -199,7 +199,7 @@ pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
 ];
 
-/// Oldest supported kernel: tracing of BPF programs is unavailable there, which bprec reports, and everything else works.
+/// Settings for the oldest supported kernel: tracing of BPF programs is unavailable there, which bprec reports, and everything else works.
 const OLDEST: Guest = Guest {
     tests: &[
         "bpf-bprec_bpf",

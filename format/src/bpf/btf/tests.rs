@@ -8,8 +8,9 @@ struct Spec {
     kind: u8,
     flag: bool,
     size_or_type: u32,
-    /// Words after the first three: `once`, then the words of each element.
+    /// Words of the record between its first three words and its elements.
     once: Vec<u32>,
+    /// Words of each element.
     each: Vec<Vec<u32>>,
 }
 

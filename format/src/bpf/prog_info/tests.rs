@@ -12,7 +12,7 @@ impl ProgInfoBuf {
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// Writes u32 and u64 fields of an info at their offsets in `struct bpf_prog_info`. The tests copy the offsets from the header file.
+/// Info with methods that write u32 and u64 fields at their offsets in `struct bpf_prog_info`. The tests copy the offsets from the header file.
 struct Info(Endian, Vec<u8>);
 
 impl Info {

@@ -103,7 +103,7 @@ layout! {
         pub targets: Vec<TargetCounters> as List<Framed>,
     }
 
-    /// One function of a program.
+    /// Counts of one function of a program, or the reason why the function is not counted.
     #[derive(Default)]
     pub struct TargetCounters {
         /// Program id.
@@ -137,7 +137,8 @@ layout! {
         pub too_deep: u64,
         /// Runs that were chosen for measurement, but only their begin or only their end was observed.
         pub discarded: u64,
-        /// Runs that the probe did not see, because the kernel's recursion guard refused it; `None` if unknown, and for the counts of one CPU.
+        /// Runs that the probe missed, because the kernel's recursion guard kept the probe from running; `None` if unknown, and for the counts of
+        /// one CPU.
         pub misses: Option<u64> as Optional<Plain>,
         /// Sampling interval at the time of the snapshot: one run in `every` is measured; 1 means all runs.
         pub every: u64,
@@ -206,7 +207,7 @@ layout! {
 impl CounterTier {
     /// Tier of bprec's programs around each target program; its counts are [`ProgramCounters`].
     pub const EXACT: CounterTier = CounterTier(0);
-    /// Tier with one reading per context switch, shared between sessions; its counts are [`SharedCounters`].
+    /// Tier with one reading per context switch, which several recorders share; its counts are [`SharedCounters`].
     pub const SHARED: CounterTier = CounterTier(1);
 }
 

@@ -34,7 +34,7 @@ layout! {
         pub run_time_ns: u64,
         /// Runs.
         pub run_cnt: u64,
-        /// Runs that the recursion guard refused; `None` on kernels before 5.12, which do not count them.
+        /// Runs that the kernel skipped because the program was already running on that CPU; `None` before Linux 5.12, which does not count them.
         pub recursion_misses: Option<u64> as Optional<Plain>,
     }
 }
