@@ -123,7 +123,7 @@ impl Index {
         were_on || self.runs.were_on_for_others()
     }
 
-    /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event that carries the program.
+    /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event to which the program is attached.
     pub(crate) fn unit(&self, recording: &OpenRecording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);

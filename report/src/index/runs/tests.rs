@@ -375,7 +375,7 @@ fn the_truth_is_within_the_margin_in_95_of_100() {
     }
 }
 
-/// Other tools have statistics on all the time from 0 to 100, for a part of the time from 100 to 200, and not after.
+/// Other tools have statistics on throughout the time from 0 to 100, for a part of the time from 100 to 200, and not after.
 #[test]
 fn others_count_where_they_had_statistics_on_all_the_time() {
     let readings = [(0, 0, 0), (100, 40, 99), (200, 70, 149), (300, 70, 149)];

@@ -409,8 +409,8 @@ impl Sink for BillSink<'_> {
             self.events.of(sample.event).add_busy(payer, sample.count);
         }
         if payer.is_some() && task_owner.is_some() {
-            // Lines are split by payer only for predictions without some programs, in which only removed owners have tasks. A removed task is gone
-            // with all its time, including other owners' programs that ran in it.
+            // Lines are split by payer only to predict the CPU time without some programs. Then only the removed owners have tasks, and a removed
+            // task saves all its time, including that of other owners' programs in it.
             self.events.of(sample.event).add((task_owner, None, BillPart::Tasks, payer), sample.count);
             return Ok(());
         }
