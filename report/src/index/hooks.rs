@@ -131,7 +131,7 @@ impl Hooks {
     }
 
     /// Returns the hook of the trace event that a call chain identifies. Returns `None` if no program was attached to the hook at the time: the
-    /// kernel also makes trace events only for perf.
+    /// kernel then makes the trace event only for perf.
     pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }

@@ -292,7 +292,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         self.index.problem(self.recording.problem_of(self.file, problem));
     }
 
-    /// Continues with the next file. Records without a time at its start describe the system from the end of the files before.
+    /// Continues with the next file. Records without a time at its start describe the system as it was at the end of the previous files.
     fn follow(&mut self, file: usize) {
         if file > self.file {
             self.files.end_file(&mut self.index.states, &mut self.index.aggregations);

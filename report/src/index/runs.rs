@@ -294,7 +294,7 @@ impl RunSeries {
         }
     }
 
-    /// Returns about `most` moments that cut the time into intervals. Each except the first and last is the end of a window, so that no window
+    /// Returns at most `most` + 1 moments that cut the time into intervals. Each except the first and last is the end of a window, so that no window
     /// belongs to two intervals.
     pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
         let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };

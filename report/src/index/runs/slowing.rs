@@ -64,8 +64,8 @@ impl RunSeries {
         !self.slowing.is_empty()
     }
 
-    /// Estimates how much counting slows each program down, from its cost per run and from the samples of the whole recording; `sampled` is `None` if
-    /// the samples do not cover everything that ran.
+    /// Estimates how much counting slows each program down. `run_ns` is the cost of counting a run. `sampled` has the programs' time by the samples
+    /// of the whole recording; `None` if the samples do not cover everything that ran.
     pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<ProgramKey, SampledTime>>) {
         let added_ns = IN_THE_RUN * run_ns as f64;
         let slowing = |(key, taken): (ProgramKey, f64)| {

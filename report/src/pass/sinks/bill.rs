@@ -1,4 +1,5 @@
-//! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner.
+//! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner. Lines can also be split by
+//! payer: the context (such as a task or a container) that the samples were taken in.
 
 use super::by_event::ByEvent;
 use super::ledger::is_idle;

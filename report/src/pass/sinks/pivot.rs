@@ -406,7 +406,7 @@ fn interval_key(intervals: &Intervals, sample: &SampleView<'_>) -> Key {
     sample.time_ns.map_or(Key::Unknown, |time_ns| Key::Interval(intervals.at(time_ns)))
 }
 
-/// Returns the task, CPU or cgroup of a sample as a key.
+/// Returns the key of a sample's payer: its task, process, CPU, cgroup or container.
 #[inline]
 fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
     Ok(match payer {

@@ -206,8 +206,8 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// Returns the start and end of the time in which the program was certainly loaded, ns. An unknown load or unload leaves
-/// this end of the time unlimited.
+/// Returns the start and end of the time in which the program was certainly loaded, ns. An unknown load or unload leaves this end of the
+/// time unlimited.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))

@@ -140,14 +140,14 @@ impl Facts<'_> {
     pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        // The recorder's account is for the whole recording. A recording that was cut off or rewritten in part has fewer samples, and its blind spot
-        // is unknown.
+        // The recorder's totals (`account`) are of the whole recording. A recording that was cut off or rewritten in part has fewer samples, and its
+        // blind spot is unknown.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all =
             self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // Number of samples for a weight, estimated by the mean weight of a sample in the account.
+        // Number of samples for a weight, estimated by the mean weight of a sample in the totals.
         let samples = |weight: u64| {
             let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
             u64::try_from(samples).unwrap_or(u64::MAX)

@@ -91,8 +91,8 @@ pub(crate) type ByInterval = Vec<(u32, u64)>;
 /// Weights of payers by interval.
 #[derive(Default)]
 pub(crate) struct PaidByInterval {
-    /// Charges by the position of the charged program (`None` for a row without a program), the name of such a row, and the position of the payer
-    /// in [`EventPayers::payers`].
+    /// Charges by the position of the charged program (`None` for a row without a program), the name of such a row (otherwise empty), and the
+    /// position of the payer in [`EventPayers::payers`].
     pub(crate) charges: BTreeMap<(Option<usize>, &'static str, usize), ByInterval>,
     /// All samples of a payer, in BPF or not.
     pub(crate) all: BTreeMap<usize, ByInterval>,
