@@ -53,8 +53,8 @@ pub(crate) enum KeyBy {
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers, each identified by one or more keys. With `is_whole`, samples outside of BPF count too, and charged samples in an interrupt get
-    /// [`Key::Interrupt`] as a further key.
+    /// Payers (contexts in which programs run, such as tasks or containers), each identified by one or more keys. With `is_whole`, samples outside of
+    /// BPF count too, and charged samples in an interrupt get [`Key::Interrupt`] as a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Payers, and intervals of one length. Samples outside BPF count too.
     PayersByInterval { payers: Vec<Payer>, intervals: Intervals },

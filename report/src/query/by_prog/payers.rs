@@ -1,4 +1,4 @@
-//! Costs by payer.
+//! Costs by payer: the context in which programs run, such as a task or a container.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
 use super::rows::payer_name;

@@ -1,4 +1,5 @@
-//! Predictions of the CPU time without some programs: subtracts the bill of these programs, by payer.
+//! Predictions of the CPU time without some programs, by payer (the context, such as a task or a container, that pays for the programs): subtracts
+//! the bill of these programs.
 
 use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};

@@ -31,7 +31,7 @@ pub(super) struct Candidate<'c> {
 /// Judges all conditions.
 ///
 /// # Errors
-/// Fails if no program matches a condition: with a misspelled name, it could never fail.
+/// Fails if no program matches a condition: a condition with a misspelled name could never fail.
 pub(super) fn judge(
     conditions: &[Condition],
     candidates: &[Candidate<'_>],
