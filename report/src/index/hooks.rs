@@ -24,7 +24,7 @@ const PAGE_OFFSET: u64 = 0xfff;
 enum Lead {
     /// The function identifies the hook.
     Hook(u32),
-    /// The function suggests this hook, but a function further out in the call chain may identify another.
+    /// The function suggests this hook, but a function further out in the call chain may identify another hook.
     Perhaps(Way, u32),
     /// The function identifies a tracepoint. The hook depends on the way in which the programs are attached to the tracepoint.
     Tracepoint { raw: u32, perf: u32 },

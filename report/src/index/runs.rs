@@ -170,8 +170,8 @@ impl Stretch {
 }
 
 impl RunSeries {
-    /// Adds a reading, or a part of one. A reading that is dated before the previous reading has the first counts of programs that the recorder has
-    /// just found.
+    /// Adds a reading, or a part of a reading. A reading that is dated before the previous reading has the first counts of programs that the recorder
+    /// has just found.
     pub(crate) fn add(&mut self, stats: &RunStats) {
         let last = self.moments.last().copied();
         if last.is_some_and(|last| stats.time_ns < last.time_ns) {

@@ -141,7 +141,7 @@ impl Compiled {
 struct Overlaps {
     /// Distinct starts, ascending.
     starts: Vec<u64>,
-    /// Position in `ranges` of the first range of each start; one more at the end.
+    /// Position in `ranges` of the first range of each start; at the end, the number of ranges.
     first: Vec<u32>,
     /// Ranges by start, then by load time.
     ranges: Vec<Range>,
@@ -151,7 +151,7 @@ struct Overlaps {
     reach: Vec<u64>,
     /// For each start address, ascending times at which the result of a search there may change.
     changes: Vec<u64>,
-    /// Position in `changes` of the first time of each start address; one more at the end.
+    /// Position in `changes` of the first time of each start address; at the end, the number of times.
     first_change: Vec<u32>,
 }
 
@@ -160,7 +160,7 @@ struct Answer {
     code: Option<Code>,
     /// First time, ns, at which the result may change.
     until_ns: u64,
-    /// Number of search steps: one for the search, and one for each start.
+    /// Number of search steps: one for the search, and one for each start address that was searched.
     steps: usize,
 }
 

@@ -92,7 +92,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// A reading of other programs alone, between two readings of this program, does not cut off its runs.
+/// A reading of other programs alone, between two readings of this program, does not cut off this program's runs.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {

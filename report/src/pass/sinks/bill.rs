@@ -195,7 +195,7 @@ struct BillFacts {
     owners: Arc<Owners>,
     /// Work that a kernel function does because of BPF programs, by number of the function.
     causes: FxHashMap<u32, BpfCause>,
-    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: those that use a map of this type.
+    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: the programs that use a map of this type.
     fillers: [HookGroup; 2],
     /// File name and offset of each uprobe.
     probed: Vec<(String, u64)>,

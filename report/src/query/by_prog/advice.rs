@@ -250,7 +250,7 @@ fn looked_for_holders(report: &Report) -> bool {
 
 /// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer counts as having a
 /// reader if a program that uses it has an owner: a process that holds the program or one of its maps. A reader is also assumed if such a program was
-/// unloaded, was not captured, or is one that advice leaves out. Empty if the recorder did not look for owners. `maps_of` returns the ids of the maps
+/// unloaded, was not captured, or is left out of advice. Empty if the recorder did not look for owners. `maps_of` returns the ids of the maps
 /// of the program at a position.
 fn outputs_without_reader<'m>(
     report: &Report,

@@ -182,7 +182,7 @@ impl WithoutBuilder<'_> {
         let saved = cost.saved();
         let unsampled = cost.unsampled();
         let cpus = self.facts.recorded.cpus;
-        // The predicted time is the time now minus the saving, so the saving's error is an error of both.
+        // The predicted time is the time now minus the saving, so the error of the saving (`unsampled`) is an error of the predicted time, too.
         let time = |count: Count, unsampled: f64| {
             let machine_percent = percent(count.weight, machine);
             let unsampled = machine.map(|machine| unsampled * 100.0 / machine as f64);
