@@ -16,11 +16,11 @@ pub(crate) enum BpfCause {
     UserProbe,
     /// Handles an exception of user mode, possibly the trap of a user probe. Counts as a cause only if no kernel frame is further out.
     UserException,
-    /// Leads from a kernel probe to its programs.
+    /// Dispatches a hit of a kernel probe to the probe's programs.
     KernelProbe,
-    /// Leads from a tracepoint to its programs. Counts as a cause only if the function is the leaf.
+    /// Dispatches a hit of a tracepoint to the tracepoint's programs. Counts as a cause only if the function is the leaf.
     Tracepoint,
-    /// Leads from a system call to the programs on its tracepoints. Counts as a cause only if the function is the leaf.
+    /// Dispatches a system call to the programs on its tracepoints. Counts as a cause only if the function is the leaf.
     SystemCall,
     /// Frees maps, programs or map elements after a grace period.
     Free,

@@ -5,10 +5,11 @@ use crate::input::recording::OpenRecording;
 use bprec_format::bprec::state::{Aggregation, Cost, Loss, Sampler, SamplerCounts, Session};
 use std::collections::BTreeMap;
 
-/// Limits on the time from the end of a file to the start of the next file; a longer time is a gap in the recording. The first limit is for a file
-/// that continues the recording of the previous file, as the recorder's states say. The second limit is for files without these states: the times of
-/// their first and last samples stand for their start and end. Between two separate recordings with states, any time is a gap.
+/// Limit on the time from the end of a file to the start of the next file, if the recorder's states say that the next file continues the recording; a
+/// longer time is a gap in the recording. Between two separate recordings with states, any time is a gap.
 const CONTIGUOUS_NS: u64 = 100_000_000;
+/// Limit on the time between two files without the recorder's states: the times of their first and last samples stand for their start and end. A
+/// longer time is a gap in the recording.
 const CONTIGUOUS_SAMPLES_NS: u64 = 1_000_000_000;
 
 /// Up to this difference, two boot times by the wall clock count as the same boot: the clock may have been set between the two files.
@@ -20,8 +21,9 @@ const BOOT_ID_DIGITS: usize = 32;
 /// Time span of a file.
 #[derive(Debug, Default)]
 struct FileSpan {
-    /// Start and end from the recorder's state, ns.
+    /// Start by the recorder's state, ns.
     start_ns: Option<u64>,
+    /// End by the recorder's state, ns.
     end_ns: Option<u64>,
     /// Id of the boot; empty if unknown.
     boot_id: String,

@@ -24,7 +24,7 @@ const PAGE_OFFSET: u64 = 0xfff;
 enum Lead {
     /// The function identifies the hook.
     Hook(u32),
-    /// The function suggests this hook, but a function further out in the call chain may identify another.
+    /// The function suggests this hook, but a function further out in the call chain may identify another hook.
     Perhaps(Way, u32),
     /// The function identifies a tracepoint. The hook depends on the way in which the programs are attached to the tracepoint.
     Tracepoint { raw: u32, perf: u32 },
@@ -46,8 +46,9 @@ pub(crate) struct Hooks {
     leads: FxHashMap<u32, Lead>,
     /// Hooks of kprobes by number of the probed kernel function.
     probed: FxHashMap<u32, u32>,
-    /// The hook of all uprobes, and the hooks of uprobes by offset in a page.
+    /// Hook of all uprobes.
     uprobe: Option<u32>,
+    /// Hooks of uprobes by offset in a page.
     uprobed: FxHashMap<u64, u32>,
     /// Hooks by number of an image.
     images: Vec<u32>,
@@ -55,8 +56,8 @@ pub(crate) struct Hooks {
     any: AnyHooks,
 }
 
-/// One hook per kind of probe, with the programs of all hooks of this kind. Code between a hook and its programs is charged to this hook if the code
-/// does not show which hook was hit.
+/// One hook per kind of probe, with the programs of all hooks of this kind. If the code between a probe and its programs does not show which probe
+/// was hit, it is charged to the hook of the kind.
 #[derive(Debug, Default)]
 struct AnyHooks {
     user_probe: u32,
@@ -130,7 +131,7 @@ impl Hooks {
     }
 
     /// Returns the hook of the trace event that a call chain identifies. Returns `None` if no program was attached to the hook at the time: the
-    /// kernel also makes trace events only for perf.
+    /// kernel then makes the trace event only for perf.
     pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
         self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
@@ -204,8 +205,8 @@ struct Builder<'a> {
 enum Strangers {
     /// Strangers of these types or of unknown type, except programs with which the recorder counts other programs.
     OfTypes(&'static [ProgType]),
-    /// Strangers of unknown type, and the programs of `tracing_multi` links in `multi`. With `with_counting`, also programs with which the recorder
-    /// counts other programs.
+    /// Strangers of unknown type, and the programs of `tracing_multi` links that `multi` selects. With `with_counting`, also programs with which the
+    /// recorder counts other programs.
     Unidentified { with_counting: bool, multi: Multi },
 }
 
@@ -491,7 +492,7 @@ struct Tracepoints<'a> {
 }
 
 impl Tracepoints<'_> {
-    /// Returns the information that a function gives about the hook if it runs the programs of tracepoint `name`, or of the event class `name`.
+    /// Returns the information about the hook that follows from a function that runs the programs of tracepoint `name`, or of the event class `name`.
     fn of_class(&self, way: Way, name: &str) -> Lead {
         let of_name = self.hooks.get(&(way, name)).copied();
         of_name.map_or(Lead::Perhaps(way, self.of_classes[usize::from(way == Way::Event)]), Lead::Hook)

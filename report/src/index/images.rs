@@ -129,7 +129,8 @@ impl TrampolinePrograms {
     }
 }
 
-/// Limit on the length of a symbol's name, bytes: the names of all functions are copied into every view. The kernel's limit is 511 (`KSYM_NAME_LEN`).
+/// Limit on the length of a symbol's name, bytes: the names of all functions are copied into every report. The kernel's limit is the
+/// same: `KSYM_NAME_LEN` (512) with the NUL.
 const LONGEST_SYMBOL: usize = 511;
 
 /// Splits `bpf_prog_<tag>_<name>` into tag and name. Any other symbol is returned as a name without a tag.

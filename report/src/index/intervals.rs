@@ -26,7 +26,7 @@ impl<T> Intervals<T> {
         (addr < self.values[below].0).then_some(below as u32)
     }
 
-    /// Returns the value at an address, and the distance from its start.
+    /// Returns the value at an address, and the distance of the address from the start of its range.
     pub(crate) fn at(&self, addr: u64) -> Option<(&T, u64)> {
         let number = self.find(addr)? as usize;
         Some((&self.values[number].1, addr - self.starts[number]))

@@ -123,7 +123,7 @@ impl Index {
         were_on || self.runs.were_on_for_others()
     }
 
-    /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event that carries the program.
+    /// Unit of the weights of an event's samples. Samples of bprec's sampling program have the unit of the event to which the program is attached.
     pub(crate) fn unit(&self, recording: &OpenRecording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
         let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);
@@ -292,7 +292,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         self.index.problem(self.recording.problem_of(self.file, problem));
     }
 
-    /// Continues with the next file. Records without a time at its start describe the system from the end of the files before.
+    /// Continues with the next file. Records without a time at its start describe the system as it was at the end of the previous files.
     fn follow(&mut self, file: usize) {
         if file > self.file {
             self.files.end_file(&mut self.index.states, &mut self.index.aggregations);

@@ -430,7 +430,8 @@ impl SideBandWalk {
         renumber(ranges, &numbers);
     }
 
-    /// Returns, for each info, its program: a program that has the info's id and no earlier info, preferably a program with the same code address.
+    /// Returns, for each info, its program. A repeated info has the program of the earlier info. Any other info gets a program that has the info's id
+    /// and no info yet, preferably a program with the same code address, or else a new program.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
         // Matched entries leave the queues at the front, so each entry is visited once, however often an id or an address repeats.
         let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();

@@ -1,6 +1,6 @@
 //! Runs of a program between two moments, the time spent in these runs, and the margins of both numbers, for all views.
 //!
-//! Counts are read at moments, each with the time for which statistics had been on. Between two moments, statistics are:
+//! Counts are read at moments, each with the time for which the kernel's run statistics had been on. Between two moments, statistics are:
 //! - On (for at least 98 % of the time): the growth of counts is exact.
 //! - On for a part of the time, a *window*: growth divided by the time on is a rate.
 //! - Off, a *gap*: growth was counted for other tools for an unknown time, and is not used. The rate in a gap is the mean of the rates of the two
@@ -16,7 +16,7 @@
 //! variance of the runs is `Σ v·Λ·(Λ − o)`: 0 if all was seen.
 //!
 //! The margin is Student's 95 % quantile times the root of the variance, with the degrees of freedom of this sum of squares. With fewer than five
-//! windows, it is at least the margin by chance alone. If no run was seen, it is three runs per seen time.
+//! windows, it is at least the margin by chance alone. If no run was seen, the margin is `3·(time not seen)/(time seen)` runs.
 
 mod margin;
 mod slowing;
@@ -36,9 +36,9 @@ pub(crate) type ProgramKey = (u32, u64);
 const ALWAYS: f64 = 0.98;
 /// Least number of windows for an estimate if a program was loaded during the recording: with fewer, it may have been loaded only for a moment.
 const FEW_WINDOWS: usize = 3;
-/// Limits on moments and on points (counts of a program at a moment) of all programs. Beyond a limit, every other moment is dropped, so that two
-/// intervals become one.
+/// Limit on moments. Beyond it, every other moment is dropped, so that two intervals become one.
 const MOST_MOMENTS: usize = 1 << 13;
+/// Limit on points (counts of a program at a moment) of all programs. Beyond it, every other moment is dropped.
 const MOST_POINTS: usize = 1 << 20;
 /// Number of moments up to which the limit on points drops no moment.
 const LEAST_MOMENTS: usize = 64;
@@ -90,8 +90,9 @@ struct ProgramSeries {
     /// Start of the series before the first reading: the program's load, where all counts are zero, or the moment at which the recorder found the
     /// program.
     began: Option<Began>,
-    /// First and last moment at which the program was read.
+    /// Position of the first moment at which the program was read.
     first: u32,
+    /// Position of the last moment at which the program was read.
     last: u32,
     /// Latest number of runs and time in them, ns, as the kernel reported them.
     told: (u64, u64),
@@ -127,8 +128,9 @@ pub(crate) struct Stretch {
     pub(crate) time_ns: f64,
     /// Runs refused by the kernel's recursion guard, counted also while statistics are off. `None` if the kernel does not count them.
     pub(crate) misses: Option<f64>,
-    /// Counted runs, and the time in them, ns.
+    /// Counted runs.
     pub(crate) counted: f64,
+    /// Time in the counted runs, ns.
     pub(crate) counted_time_ns: f64,
     /// Time for which runs were counted, ns.
     pub(crate) counted_ns: f64,
@@ -168,8 +170,8 @@ impl Stretch {
 }
 
 impl RunSeries {
-    /// Adds a reading, or a part of one. A reading that is dated before the previous reading has the first counts of programs that the recorder has
-    /// just found.
+    /// Adds a reading, or a part of a reading. A reading that is dated before the previous reading has the first counts of programs that the recorder
+    /// has just found.
     pub(crate) fn add(&mut self, stats: &RunStats) {
         let last = self.moments.last().copied();
         if last.is_some_and(|last| stats.time_ns < last.time_ns) {
@@ -292,7 +294,7 @@ impl RunSeries {
         }
     }
 
-    /// Returns about `most` moments that cut the time into intervals. Each except the first and last is the end of a window, so that no window
+    /// Returns at most `most` + 1 moments that cut the time into intervals. Each except the first and last is the end of a window, so that no window
     /// belongs to two intervals.
     pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
         let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };
@@ -440,7 +442,7 @@ impl RunSeries {
         (stands.iter().filter(|stands| **stands > 0.0).count(), stretch)
     }
 
-    /// Returns the windows in a time and two on each side of it, with a program's runs in each window.
+    /// Returns the windows in a time and the two windows on each side of this time, with a program's runs in each window.
     fn strata(&self, program: &ProgramSeries, from_ns: u64, to_ns: u64) -> Vec<WindowStratum> {
         let own = self.windows.partition_point(|it| it.until <= program.first)
             ..self.windows.partition_point(|it| it.until <= program.last);
@@ -512,7 +514,7 @@ fn usual(mut read: Vec<usize>) -> usize {
 }
 
 /// Returns the time for which statistics were on between two moments `passed_ns` apart. If only other tools had statistics on, the result is 0 unless
-/// they were on for nearly all of the time ([`ALWAYS`]).
+/// they were on for nearly the whole time ([`ALWAYS`]).
 fn on_between(from: (u64, u64), to: (u64, u64), passed_ns: u64) -> u64 {
     let (ours_ns, others_ns) = (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1));
     let on_ns = ours_ns.saturating_add(others_ns).min(passed_ns);

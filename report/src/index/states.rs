@@ -205,8 +205,8 @@ impl BootTimes {
 
     /// Converts a time since boot to the recording's clock, ns; `None` if no offset is known. A time before the recording's clock began is 0.
     ///
-    /// The recorder notices a change shortly after the suspend. If the old offset gives a result after the noticed change, the new offset is used.
-    /// This also holds for times between the suspend and the notice.
+    /// The recorder notices a new offset shortly after the suspend. If the old offset gives a result after this time, the new offset is used,
+    /// also for a time between the suspend and the notice.
     pub(crate) fn to_recording(&self, boottime_ns: u64) -> Option<u64> {
         let (_, first) = self.offsets.first()?;
         let mut time_ns = boottime_ns.saturating_sub_signed(*first);

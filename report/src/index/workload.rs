@@ -108,7 +108,7 @@ const NAMED_PARENTS: [(&str, &str); 2] = [("lxc", "lxc"), ("lxc.payload", "lxc")
 /// Suffixes of systemd units that processes run in; slices only hold other units.
 const UNITS: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
 
-/// Number of digits of a container's id that are shown, as in runtimes.
+/// Number of digits of a container's id that are shown: as many as runtimes show.
 const SHORT_ID: usize = 12;
 
 #[derive(Default)]

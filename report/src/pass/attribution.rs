@@ -3,7 +3,7 @@
 //! A sample is charged to the innermost program of its kernel call chain, as `self` (the leaf is in the program's own code), `helper` (the leaf is in
 //! kernel code that the program called, or in an interrupt that came while it ran) or `entry` (the leaf is in code that exists to run the program).
 //! The charged program and those further out count the sample in `total`. A chain that has no program, but has a frame in BPF entry
-//! code or in unknown code, is charged to a line of its own.
+//! code or in unknown code, is charged to a separate line of the report.
 
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache, KernelFrame};

@@ -414,7 +414,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         };
         let work = &work;
         let sinks = std::thread::scope(|scope| {
-            // This thread works too, beside the other threads that could be started.
+            // This thread works on parts, too. If a thread cannot be started, the other threads process all parts.
             let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
             let handles: Vec<_> = forks.into_iter().map_while(start).collect();
             first();

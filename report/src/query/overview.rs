@@ -1,4 +1,4 @@
-//! First screen of a page or a terminal: the costliest programs and payers, with all others folded.
+//! First screen of a page or a terminal: the costliest programs and payers (tasks in which programs ran), with all others folded.
 
 use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, MachineParts, Overview, PayerSlice, ProgramSlice,

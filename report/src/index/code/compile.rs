@@ -24,7 +24,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Makes a range that is loaded all of the time.
+    /// Makes a range that is loaded at all times.
     pub(crate) fn always(start: u64, end: u64, code: Code) -> Range {
         Range { start, end, from_ns: 0, to_ns: u64::MAX, code, announced: true }
     }
@@ -51,17 +51,20 @@ const MAX_STEPS: usize = 256;
 /// Limit on the ranges that are searched per start and time, for hostile files. The search takes the last 64 ranges loaded before the time, the next
 /// 64 ranges loaded after it, and the 64 oldest. Ranges without an announced load time are among the oldest.
 const MAX_VERSIONS: usize = 64;
-/// Limits on search steps and on segments while the ranges are compiled: this many per range, and `SPARE` more. Beyond them, the remaining addresses
-/// get no cell and are searched at each lookup. Most recordings need about four steps and four segments per range. Six thousand programs on a few
-/// pages (a hundred loads per second for a minute) would need 1,700 steps and 23 segments per range.
+/// Limit on search steps while the ranges are compiled: this many per range, and [`SPARE`] more. Beyond it, the remaining addresses get no cell and
+/// are searched at each lookup. Most recordings need about four steps per range. Six thousand programs on a few pages (a hundred loads per second for
+/// a minute) would need 1,700.
 const SEARCHED_PER_RANGE: usize = 256;
+/// Limit on segments while the ranges are compiled: this many per range, and [`SPARE`] more. Beyond it, the remaining addresses get no cell. Most
+/// recordings need about four segments per range. Six thousand programs on a few pages would need 23.
 const SEGMENTS_PER_RANGE: usize = 16;
+/// Number of search steps, and of segments, that is allowed in addition to the number per range.
 const SPARE: usize = 1 << 16;
 
 /// Approximate length of an interpreter entry: the kernel has one per stack size, side by side.
 const INTERPRETER_BYTES: u64 = 256;
 
-/// Returns the ranges of the interpreter's entries, loaded all of the time.
+/// Returns the ranges of the interpreter's entries, which are loaded at all times.
 pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
     entries.sort_unstable();
     entries.dedup();
@@ -74,7 +77,7 @@ pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = 
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     cells: Cells<Option<Code>>,
-    /// First address without a cell, and all ranges.
+    /// First address without a cell, and all ranges; `None` if all addresses have cells.
     rest: Option<(u64, Overlaps)>,
 }
 
@@ -138,7 +141,7 @@ impl Compiled {
 struct Overlaps {
     /// Distinct starts, ascending.
     starts: Vec<u64>,
-    /// Position in `ranges` of the first range of each start; one more at the end.
+    /// Position in `ranges` of the first range of each start; at the end, the number of ranges.
     first: Vec<u32>,
     /// Ranges by start, then by load time.
     ranges: Vec<Range>,
@@ -148,7 +151,7 @@ struct Overlaps {
     reach: Vec<u64>,
     /// For each start address, ascending times at which the result of a search there may change.
     changes: Vec<u64>,
-    /// Position in `changes` of the first time of each start address; one more at the end.
+    /// Position in `changes` of the first time of each start address; at the end, the number of times.
     first_change: Vec<u32>,
 }
 
@@ -157,7 +160,7 @@ struct Answer {
     code: Option<Code>,
     /// First time, ns, at which the result may change.
     until_ns: u64,
-    /// Number of search steps: one for the search, and one for each start.
+    /// Number of search steps: one for the search, and one for each start address that was searched.
     steps: usize,
 }
 

@@ -193,9 +193,11 @@ struct CacheSlot {
     code: Code,
 }
 
-/// Slots per cell, and limits on the number of slots.
+/// Number of slots per cell, within the limits below.
 const SLOTS_PER_CELL: usize = 2;
+/// Least number of slots of a cache.
 const SLOTS_MIN: usize = 1 << 12;
+/// Limit on the slots of the attribution's cache.
 const SLOTS_MAX: usize = 1 << 16;
 /// Limit on the slots of a sink's cache: a sink looks up fewer frames than the attribution.
 const SINK_SLOTS_MAX: usize = 1 << 14;

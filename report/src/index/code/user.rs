@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 /// Limit on mappings; further mappings are only counted.
 const MAX_MAPS: usize = 1 << 18;
-/// Limit on segments while mappings are compiled, for hostile files with many overlaps: this many per mapping, and `SPARE` more per process.
+/// Limit on segments while mappings are compiled, for hostile files with many overlaps: this many per mapping, and [`SPARE`] more per process.
 const SEGMENTS_PER_MAP: usize = 16;
+/// Number of segments per process that is allowed in addition to [`SEGMENTS_PER_MAP`].
 const SPARE: usize = 1 << 12;
 /// Limit on the chain of parent processes from which mappings are inherited.
 const MAX_FORKS: usize = 32;

@@ -50,7 +50,7 @@ fn hooks(programs: &[IndexedProgram], attachments: &[Attachment]) -> Hooks {
     Hooks::new(&symbols, programs, &states, &[], &TrampolinePrograms::default())
 }
 
-/// Returns the programs that a chain of these functions is charged to at a time, and the number of programs unknown to the recording.
+/// Returns the programs that a chain of these functions is charged to at a time, and the number of strangers (programs with unknown attach points).
 fn runners(hooks: &Hooks, chain: &[&str], time_ns: u64) -> Option<(Vec<u32>, u32)> {
     let number = |name: &&str| NAMES.iter().position(|known| known == name).unwrap() as u32;
     match hooks.runner(hooks.of(chain.iter().map(number))?, time_ns) {

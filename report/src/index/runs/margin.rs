@@ -39,7 +39,7 @@ fn margin_of(
     let all = || (0..strata.len()).filter(|at| stands[*at] > 0.0);
     let rate = |it: &WindowStratum| value(it) / it.on_ns;
     let last = strata.len() - 1;
-    // A window between two others is in two pairs, so half of its weight goes to each pair.
+    // A window with a neighbour on either side is in two pairs, so half of its weight goes to each pair.
     let weight_of_pair = |at: usize| weight(at) / if at > 0 && at < last { 2.0 } else { 1.0 };
     let pairs = strata.windows(2).enumerate().map(|(at, pair)| {
         let (one, other) = (pair[0].on_ns, pair[1].on_ns);

@@ -4,8 +4,9 @@
 //!   windows, a load without spare time runs `1/(1 − c)` times as often, and a load with spare time equally often. The factor is
 //!   `1 + p·(1/(1 − c) − 1)`, where `p` is 1 for a load without spare time, and 0 for a load with spare time. `p` may be above 1, because opening and
 //!   closing a window takes the load's time, too. The prior of `p` is a third at 0, a third between 0 and 1, and a third from 1 on.
-//! - Samples cover all of the time. A program's sampled time divided by its own time per run gives all its runs, and so the runs outside of
-//!   windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of `p` follow.
+//! - Samples cover the whole recording, in windows and outside. A program's sampled time divided by its own time per run gives all its runs, and so
+//!   the runs outside of windows. The number of samples and the error of the time per run make this a likelihood, from which the mean and variance of
+//!   `p` follow.
 
 use super::{ProgramKey, ProgramSeries, RunSeries};
 use rustc_hash::FxHashMap;
@@ -22,8 +23,9 @@ const MOST_TAKEN: f64 = 0.5;
 const LEAST_SEEN: f64 = 0.5;
 /// Least number of samples for an estimate.
 const FEW_SAMPLES: u64 = 10;
-/// Number of steps of `p` from 0 to 1 in the numeric integration, and the upper limit of `p`.
+/// Number of steps of `p` from 0 to 1 in the numeric integration.
 const STEPS: u32 = 50;
+/// Upper limit of `p` in the numeric integration.
 const MOST_TIMES: u32 = 3;
 /// Mean excess of `p` over 1, if `p` is above 1.
 const BEYOND: f64 = 0.4;
@@ -62,8 +64,8 @@ impl RunSeries {
         !self.slowing.is_empty()
     }
 
-    /// Estimates how much counting slows each program down, from its cost per run and from the samples of the whole recording; `sampled` is `None` if
-    /// the samples do not cover everything that ran.
+    /// Estimates how much counting slows each program down. `run_ns` is the cost of counting a run. `sampled` has the programs' time by the samples
+    /// of the whole recording; `None` if the samples do not cover everything that ran.
     pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<ProgramKey, SampledTime>>) {
         let added_ns = IN_THE_RUN * run_ns as f64;
         let slowing = |(key, taken): (ProgramKey, f64)| {

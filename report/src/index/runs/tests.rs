@@ -92,7 +92,7 @@ fn a_program_begins_where_it_was_found() {
     assert_eq!((found.runs, found.misses, found.span, found.is_estimate), (50.0, Some(1.0), (10, 30), false));
 }
 
-/// A reading of other programs alone, between two readings of this program, does not cut off its runs.
+/// A reading of other programs alone, between two readings of this program, does not cut off this program's runs.
 #[test]
 fn a_reading_of_others_cuts_no_runs_off() {
     let other = |time_ns| RunStats {
@@ -375,7 +375,7 @@ fn the_truth_is_within_the_margin_in_95_of_100() {
     }
 }
 
-/// Other tools have statistics on all the time from 0 to 100, for a part of the time from 100 to 200, and not after.
+/// Other tools have statistics on throughout the time from 0 to 100, for a part of the time from 100 to 200, and not after.
 #[test]
 fn others_count_where_they_had_statistics_on_all_the_time() {
     let readings = [(0, 0, 0), (100, 40, 99), (200, 70, 149), (300, 70, 149)];

@@ -16,17 +16,17 @@ use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::{AttachTarget, Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
-/// Addresses of kernel functions, each 0x100 bytes long.
+// Start addresses of four kernel functions, each 0x100 bytes long.
 const LOOKUP: u64 = 0xffff_0000_1000;
 const ENTER: u64 = 0xffff_0000_2000;
 const TRACE_CALL: u64 = 0xffff_0000_3000;
 const VFS_READ: u64 = 0xffff_0000_4000;
-/// Addresses of programs: 0 has two functions, 1 and 2 have one each.
+// Start addresses of the functions of three programs: program 0 has two functions, programs 1 and 2 have one each.
 const PROG_A: u64 = 0xffff_c000_0000;
 const PROG_A_SUB: u64 = 0xffff_c000_0100;
 const PROG_B: u64 = 0xffff_c000_0200;
 const PROG_C: u64 = 0xffff_c000_0300;
-/// Trampolines: of a kernel function with program 2, and of program 0 with two programs attached to it.
+// Start addresses of trampolines: of a kernel function with program 2, and of program 0 with two programs attached to it.
 const TRAMP_KERNEL: u64 = 0xffff_c000_1000;
 const TRAMP_PROG: u64 = 0xffff_c000_1800;
 const MODULE: (u64, u64) = (0xffff_c010_0000, 0xffff_c011_0000);

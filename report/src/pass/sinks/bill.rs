@@ -1,4 +1,5 @@
-//! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner.
+//! The bill: samples that owners of programs cause, by owner and part. Each sample is in at most one part of one owner. Lines can also be split by
+//! payer: the context (such as a task or a container) that the samples were taken in.
 
 use super::by_event::ByEvent;
 use super::ledger::is_idle;
@@ -194,7 +195,7 @@ struct BillFacts {
     owners: Arc<Owners>,
     /// Work that a kernel function does because of BPF programs, by number of the function.
     causes: FxHashMap<u32, BpfCause>,
-    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: those that use a map of this type.
+    /// Programs that can fill ring buffers, and programs that can fill perf event buffers: the programs that use a map of this type.
     fillers: [HookGroup; 2],
     /// File name and offset of each uprobe.
     probed: Vec<(String, u64)>,
@@ -409,8 +410,8 @@ impl Sink for BillSink<'_> {
             self.events.of(sample.event).add_busy(payer, sample.count);
         }
         if payer.is_some() && task_owner.is_some() {
-            // Lines are split by payer only for predictions without some programs, in which only removed owners have tasks. A removed task is gone
-            // with all its time, including other owners' programs that ran in it.
+            // Lines are split by payer only to predict the CPU time without some programs. Then only the removed owners have tasks, and a removed
+            // task saves all its time, including that of other owners' programs in it.
             self.events.of(sample.event).add((task_owner, None, BillPart::Tasks, payer), sample.count);
             return Ok(());
         }

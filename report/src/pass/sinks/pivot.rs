@@ -53,8 +53,8 @@ pub(crate) enum KeyBy {
     Function,
     /// Helper or kfunc that the program called.
     Helper,
-    /// Payers, each identified by one or more keys. With `is_whole`, samples outside of BPF count too, and charged samples in an interrupt get
-    /// [`Key::Interrupt`] as a further key.
+    /// Payers (contexts in which programs run, such as tasks or containers), each identified by one or more keys. With `is_whole`, samples outside of
+    /// BPF count too, and charged samples in an interrupt get [`Key::Interrupt`] as a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Payers, and intervals of one length. Samples outside BPF count too.
     PayersByInterval { payers: Vec<Payer>, intervals: Intervals },
@@ -406,7 +406,7 @@ fn interval_key(intervals: &Intervals, sample: &SampleView<'_>) -> Key {
     sample.time_ns.map_or(Key::Unknown, |time_ns| Key::Interval(intervals.at(time_ns)))
 }
 
-/// Returns the task, CPU or cgroup of a sample as a key.
+/// Returns the key of a sample's payer: its task, process, CPU, cgroup or container.
 #[inline]
 fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
     Ok(match payer {

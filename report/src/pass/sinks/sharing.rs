@@ -272,7 +272,8 @@ mod tests {
         assert_eq!(given, 199);
     }
 
-    /// If the runs of one program are unknown, programs that always run together share evenly. The shares of other programs are then unknown.
+    /// If the runs of one program are unknown, programs that always run together share evenly. The shares of programs that do not always run together
+    /// are then unknown.
     #[test]
     fn programs_without_runs_share_what_they_all_run_at() {
         let index = Index::default();

@@ -1,5 +1,5 @@
 //! Corrects run counts that were made only in windows, while run statistics were on. Counting slows programs, so they run more often outside of
-//! windows. Samples cover all of the recording and show how much more often.
+//! windows. Samples cover the whole recording and show how much more often.
 
 use super::pivot::{ChargedRow, Key, KeyBy, Pivot};
 use super::sharing::HookWeights;
@@ -38,7 +38,7 @@ fn timer(recording: &OpenRecording<'_>, index: &Index) -> Option<usize> {
     })
 }
 
-/// Returns the sampled time of an event by program; `None` if samples cannot be read.
+/// Returns the sampled time of an event by program; `None` if a sample is unreadable, or if the length of the recording is unknown.
 fn sampled(
     recording: &OpenRecording<'_>,
     index: &Index,

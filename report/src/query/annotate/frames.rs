@@ -9,7 +9,7 @@ use crate::pass::sinks::stacks::CodeAddress;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the source line of each address that has one.
+/// Returns the source lines by address, for the addresses that have a source line.
 pub(crate) fn lines(
     recording: &OpenRecording<'_>,
     index: &Index,

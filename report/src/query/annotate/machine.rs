@@ -143,9 +143,11 @@ fn decode_arm64(code: &[u8], addr: u64) -> Vec<Insn> {
 
 /// Updates the known constants by an instruction, and returns the call that the instruction makes.
 fn call_arm64(word: u32, addr: u64, constants: &mut [Option<u64>; 32]) -> Call {
-    /// Moves of 16 bits into a 64-bit register: the other bits become ones (MOVN), zeros (MOVZ), or stay (MOVK).
+    /// Opcode of a move of 16 inverted bits into a 64-bit register; the other bits become ones.
     const MOVN: u32 = 0x9280_0000;
+    /// Opcode of a move of 16 bits into a 64-bit register; the other bits become zeros.
     const MOVZ: u32 = 0xd280_0000;
+    /// Opcode of a move of 16 bits into a 64-bit register; the other bits stay.
     const MOVK: u32 = 0xf280_0000;
     let (rd, rn) = ((word & 31) as usize, (word >> 5 & 31) as usize);
     let (bits, shift) = (u64::from(word >> 5 & 0xffff), (word >> 21 & 3) * 16);

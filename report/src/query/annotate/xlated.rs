@@ -40,7 +40,7 @@ const IND: u8 = 0x40;
 const MEM: u8 = 0x60;
 const MEM_SIGNED: u8 = 0x80;
 const ATOMIC: u8 = 0xc0;
-/// Code of a speculation barrier: class ST with the mode bits of ATOMIC.
+/// Opcode of a speculation barrier: class ST with the mode bits of ATOMIC.
 const NO_SPECULATION: u8 = 0xc2;
 
 const MOV: u8 = 0xb0;
@@ -146,7 +146,7 @@ fn store(insn: &Insn) -> Option<String> {
 }
 
 fn atomic(insn: &Insn) -> Option<String> {
-    /// Flag of an instruction that puts the old value into the source register.
+    /// Flag of an atomic instruction. With it, the instruction stores the old value of the memory in the source register.
     const FETCH: i32 = 1;
     let Insn { code, dst, src, off, imm } = *insn;
     let place = format!("({} *)(r{dst} {off:+})", size(code));

@@ -37,7 +37,7 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
     })
 }
 
-/// Returns the findings of all rules about a report whose programs are split by helper. Findings have only requested programs.
+/// Returns the findings of all rules about a report whose programs are split by helper. Findings name only requested programs.
 pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
     let asked = Asked::new(&options.programs, &index.programs.list);
@@ -206,8 +206,8 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()
 }
 
-/// Returns the start and end of the time in which the program was certainly loaded, ns. Without a known load or unload, the time is unlimited on this
-/// side.
+/// Returns the start and end of the time in which the program was certainly loaded, ns. An unknown load or unload leaves this end of the
+/// time unlimited.
 fn there_ns(program: &Program) -> (i64, i64) {
     let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
     (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
@@ -250,7 +250,7 @@ fn looked_for_holders(report: &Report) -> bool {
 
 /// Returns (maps, programs): ring buffers and perf buffers without a reader, and the programs that use them and ran. A buffer counts as having a
 /// reader if a program that uses it has an owner: a process that holds the program or one of its maps. A reader is also assumed if such a program was
-/// unloaded, was not captured, or is one that advice leaves out. Empty if the recorder did not look for owners. `maps_of` returns the ids of the maps
+/// unloaded, was not captured, or is left out of advice. Empty if the recorder did not look for owners. `maps_of` returns the ids of the maps
 /// of the program at a position.
 fn outputs_without_reader<'m>(
     report: &Report,

@@ -85,8 +85,8 @@ impl Facts<'_> {
     }
 
     /// Determines for each event which ticks are missing in the whole recording. A part of the time often has too few samples to show which ticks are
-    /// missing, and all parts must have shares by the same rule. Returns an empty list without another pass if all of the time is selected, or if no
-    /// ticks are late.
+    /// missing, and all parts must have shares by the same rule. Returns an empty list without another pass if the whole recording is selected, or if
+    /// no ticks are late.
     pub(super) fn find_missing_in_whole(&self) -> Result<Vec<Option<MissingTicks>>> {
         let is_late = |event| self.arrived_late(event, self.capacity_ns(event).into_value()?);
         if self.selection.window.whole || self.events().all(|event| is_late(event).is_none()) {
@@ -98,8 +98,8 @@ impl Facts<'_> {
         Ok((0..self.ledgers.len()).map(missing).collect())
     }
 
-    /// Compares the sampled time of programs with their time by run statistics. If ticks are missing in all of the time, programs lack the same share
-    /// of ticks as the machine. If ticks are missing only in idle time, programs lack no ticks.
+    /// Compares the sampled time of programs with their time by run statistics. If ticks are missing in busy and idle time alike, programs lack the
+    /// same share of ticks as the machine. If ticks are missing only in idle time, programs lack no ticks.
     fn missing_ticks(&self, event: usize, arrived: f64) -> MissingTicks {
         let sampled = self.ledgers[event].programs.iter().filter_map(|(number, charges)| {
             let runs = self.programs[number as usize].runs.value()?;
@@ -120,7 +120,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns true if samples cover everything that ran: all CPUs and tasks, in all of the time, without losses.
+    /// Returns true if samples cover everything that ran: all CPUs and tasks, in the whole recording, without losses.
     pub(super) fn samples_are_whole(&self, event: usize) -> bool {
         let recorded = &self.recorded;
         let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
@@ -140,14 +140,14 @@ impl Facts<'_> {
     pub(super) fn aggregated(&self, event: usize, whole: &EventWhole<'_>) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        // The recorder's account is for the whole recording. A recording that was cut off or rewritten in part has fewer samples, and its blind spot
-        // is unknown.
+        // The recorder's totals (`account`) are of the whole recording. A recording that was cut off or rewritten in part has fewer samples, and its
+        // blind spot is unknown.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all =
             self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // Number of samples for a weight, estimated by the mean weight of a sample in the account.
+        // Number of samples for a weight, estimated by the mean weight of a sample in the totals.
         let samples = |weight: u64| {
             let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
             u64::try_from(samples).unwrap_or(u64::MAX)

@@ -67,7 +67,7 @@ pub(crate) struct Facts<'f> {
     pub(crate) recorded: model::Recording,
     pub(super) blinded_events: Vec<BlindedEvent>,
     pub(super) common: Common,
-    /// Kind of time in which ticks are missing in the whole recording, by event; empty if all of the time is selected, or if no ticks are late.
+    /// Kind of time in which ticks are missing in the whole recording, by event; empty if the whole recording is selected, or if no ticks are late.
     pub(super) missing_in_whole: Vec<Option<MissingTicks>>,
 }
 

@@ -114,7 +114,7 @@ fn counted(program: &Program) -> Vec<(String, &Exact)> {
         .collect()
 }
 
-/// Returns, by name, the recording's own events that carry programs, with the positions of these programs.
+/// Returns the recording's own events to which programs are attached, by name, with the positions of these programs.
 pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<usize>> {
     let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for blinded in blinded_events.iter().filter(|blinded| blinded.own) {

@@ -74,7 +74,7 @@ impl IntervalQuery {
         Ok(IntervalQuery { span, parts: vec![(span.0, u64::MAX)], length_ns })
     }
 
-    /// Makes intervals over the selected time alone, for a picture of that time.
+    /// Makes intervals over the selected time alone, for a page or a terminal screen about that time.
     ///
     /// # Errors
     /// Fails if `options` name a time that the recording does not have.
@@ -237,7 +237,7 @@ impl IntervalPiece {
 }
 
 impl SpreadCounts<'_> {
-    /// Returns the counts of a program over time: exact counts if they cover all of the time, otherwise run statistics.
+    /// Returns the counts of a program over time: exact counts if they cover the whole time, otherwise run statistics.
     fn counted(&self, program: &Program) -> Known<CountedOverTime> {
         let Some(key) = program.id.zip(program.load_time_ns) else {
             return Known::Unknown(Reason::ProgramUnidentified);

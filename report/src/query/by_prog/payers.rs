@@ -1,4 +1,4 @@
-//! Costs by payer.
+//! Costs by payer: the context in which programs run, such as a task or a container.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
 use super::rows::payer_name;
@@ -91,8 +91,8 @@ pub(crate) type ByInterval = Vec<(u32, u64)>;
 /// Weights of payers by interval.
 #[derive(Default)]
 pub(crate) struct PaidByInterval {
-    /// Charges to a payer, given by its position in [`EventPayers::payers`]. The charged program is given by its position; another row has no
-    /// position and is given by its name.
+    /// Charges by the position of the charged program (`None` for a row without a program), the name of such a row (otherwise empty), and the
+    /// position of the payer in [`EventPayers::payers`].
     pub(crate) charges: BTreeMap<(Option<usize>, &'static str, usize), ByInterval>,
     /// All samples of a payer, in BPF or not.
     pub(crate) all: BTreeMap<usize, ByInterval>,

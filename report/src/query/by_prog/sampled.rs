@@ -5,7 +5,7 @@ use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
 
 /// Estimates the events per run from a program's samples. The number of samples is a matter of chance, with a variance equal to the number, and each
-/// sample stands for the same number of events. The margin also includes that of the runs if these are an estimate.
+/// sample stands for the same number of events. The margin also includes the margin of the runs if the runs are an estimate.
 pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
     if runs.count == 0 {
         return Known::Unknown(Reason::NoRuns);

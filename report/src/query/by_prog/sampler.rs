@@ -1,7 +1,7 @@
 //! Events sampled by bprec's sampling program, and its blind spot.
 //!
-//! The program cannot see code under the kernel's guard ([`IndexedProgram::is_guarded`](crate::index::programs::IndexedProgram::is_guarded)). The
-//! main events carry no program, so their samples measure the blind spot.
+//! The program cannot see code under the kernel's guard ([`IndexedProgram::is_guarded`](crate::index::programs::IndexedProgram::is_guarded)). An
+//! event without an attached program samples this code, too: one such event, the main event, measures the blind spot.
 
 use super::facts::Facts;
 use super::shares::percent;
@@ -44,8 +44,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the main event, which measures the blind spot: the first selected event of the same kind as the event that carries the sampling program,
-/// or else the first selected event. Events that carry a program are not used, because they have the same blind spot.
+/// Returns the main event, which measures the blind spot: the first selected event of the same kind as the event to which the sampling
+/// program is attached, or else the first selected event. Other events with attached programs are not used: they have the same blind spot.
 pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
     let on_events =

@@ -46,7 +46,7 @@ pub(super) struct Traits {
     pub(super) guarded: bool,
     /// True if the program is in a program array.
     pub(super) is_tail_called: bool,
-    /// Hook of the program that runs with interrupts off, if there is one.
+    /// Name of a hook of the program that fires with interrupts off, if there is one.
     pub(super) irqs_off: Option<String>,
     pub(super) without_samples: WithoutSamples,
 }

@@ -66,7 +66,7 @@ fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>, by_interval: Option
     }
 }
 
-/// Makes the trees of one event from its number and report, also by interval. `by_interval` has the charges of programs by interval.
+/// Makes the trees of an event, given by its number and its report, with costs by interval. `by_interval` has the charges of programs by interval.
 pub(crate) fn of_event(
     facts: &Facts<'_>,
     sink: &mut TreeSink<'_>,

@@ -1,4 +1,5 @@
-//! Predictions of the CPU time without some programs: subtracts the bill of these programs, by payer.
+//! Predictions of the CPU time without some programs, by payer (the context, such as a task or a container, that pays for the programs): subtracts
+//! the bill of these programs.
 
 use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};
@@ -181,7 +182,7 @@ impl WithoutBuilder<'_> {
         let saved = cost.saved();
         let unsampled = cost.unsampled();
         let cpus = self.facts.recorded.cpus;
-        // The predicted time is the time now minus the saving, so the saving's error is an error of both.
+        // The predicted time is the time now minus the saving, so the error of the saving (`unsampled`) is an error of the predicted time, too.
         let time = |count: Count, unsampled: f64| {
             let machine_percent = percent(count.weight, machine);
             let unsampled = machine.map(|machine| unsampled * 100.0 / machine as f64);

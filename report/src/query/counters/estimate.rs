@@ -1,4 +1,4 @@
-//! Estimates for all runs from measured runs, with their errors.
+//! Estimates for all runs from measured runs, with their errors. The gate of the counting programs selects the runs to measure.
 
 use crate::index::student::Quantiles;
 use bprec_format::bprec::state::{Histogram, Reading};
@@ -20,9 +20,11 @@ pub(crate) struct Strata {
     total: f64,
     measured: f64,
     value: f64,
-    /// Sums over strata of products of values and measured runs.
+    /// Sum over strata of the squared value.
     value_value: f64,
+    /// Sum over strata of value × measured runs.
     value_measured: f64,
+    /// Sum over strata of the squared number of measured runs.
     measured_measured: f64,
     /// Sum over strata of runs × unmeasured runs / measured runs.
     spread: f64,

@@ -245,8 +245,8 @@ fn counted(
     Known::Value(EventPerRun { per_run, total: per_run.value * sum.runs as f64, running })
 }
 
-/// Returns true if the gate skipped runs, or if more than 1 % of the runs were not measured. A few unmeasured runs are normal, because they were open
-/// at a snapshot.
+/// Returns true if the counting programs' gate skipped runs, or if more than 1 % of the runs were not measured. A few unmeasured runs are normal,
+/// because they were open at a snapshot.
 pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }

@@ -1,4 +1,4 @@
-//! Live counters without a recording: one table per interval, and one for all of the time. States and arithmetic are those of a recording.
+//! Live counters without a recording: one table per interval, and one for the whole time. States and arithmetic are those of a recording.
 
 use super::notes;
 use super::over_time::{About, CounterScale, says_something, target_of};
@@ -281,7 +281,7 @@ impl StatAccumulator {
         snapshot
     }
 
-    /// Returns the runs of a program in the interval, or in all of the time.
+    /// Returns the runs of a program: with `is_total`, in the whole time, otherwise in the interval.
     fn ran(&self, key: ProgramKey, is_total: bool) -> Known<Stretch> {
         if is_total {
             return self.runs.within(key, &self.window);
@@ -337,7 +337,7 @@ fn ran(row: &StatRow) -> bool {
         || row.exact.as_ref().is_some_and(|exact| exact.value().is_some_and(says_something))
 }
 
-/// Returns true if no source covers all of the time, so that the program may have run unseen.
+/// Returns true if each source has no counts or stopped early, so that the program may have run unseen.
 fn may_have_run(row: &StatRow) -> bool {
     let saw_it_all = |row: &CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
     let exact = row.exact.as_ref().and_then(Known::value);
@@ -358,7 +358,7 @@ fn sort_by_cost(rows: &mut [StatRow]) {
     rows.sort_by(|a, b| cost(b).total_cmp(&cost(a)).then(whole(a).cmp(&whole(b))));
 }
 
-/// Returns the notes for the table of all of the time.
+/// Returns the notes for the table of the whole time.
 fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
     let mut all: Vec<Note> = snapshot.note.iter().map(|said| Note::CountersNote { said: said.clone() }).collect();
     let exact = snapshot.rows.iter().filter_map(|row| {

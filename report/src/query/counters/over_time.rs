@@ -179,8 +179,8 @@ impl CounterScale {
         // Counts of one CPU are limited by the time of one CPU.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
-            // Shared counters have no runs, so their totals are treated as one run. Their CPUs are read one after another, on a slow machine some ms
-            // apart. A value is therefore checked against the time in which it was enabled, not against the time between the snapshots.
+            // Shared counters have no runs, so their totals are treated as one run. The CPUs' counters are read one after another, on a slow machine
+            // some ms apart. A value is therefore checked against the time in which it was enabled, not against the time between the snapshots.
             exact(about.target.function, &about.target.name, &about.counted.reason, &track.as_one_run(), counting, None)
         } else {
             exact(about.target.function, &about.target.name, &about.counted.reason, track, counting, cpus)

@@ -12,7 +12,7 @@ pub(crate) struct Counted {
     pub(crate) from_ns: u64,
     /// End, ns of the recording's clock.
     pub(crate) to_ns: u64,
-    /// Runs.
+    /// Number of runs.
     pub(crate) runs: u64,
     /// Time of all runs, ns; `None` if unknown.
     pub(crate) time_ns: Option<f64>,

@@ -21,7 +21,7 @@ pub(crate) struct TrackInterval {
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     last: Option<(u64, RunCounts)>,
-    /// True after the first snapshot, even if that is outside of the window.
+    /// True after the first snapshot, even if this snapshot is outside of the window.
     seen: bool,
     /// Sum of the counts between snapshots.
     pub(crate) sum: RunCounts,
@@ -35,7 +35,7 @@ pub(crate) struct Track {
     pub(crate) events: Vec<Strata>,
     /// Number of runs while each calibration held.
     pub(crate) runs_by_period: Vec<u64>,
-    /// True if the gate skipped runs.
+    /// True if the counting programs' gate skipped runs.
     pub(crate) gated: bool,
     /// First contradiction between snapshots, and the count of all contradictions.
     pub(crate) broken: Option<(SnapshotFault, u64)>,
@@ -135,7 +135,7 @@ impl Track {
     }
 }
 
-/// Makes a reading of a counter that was on the PMU all of the time.
+/// Makes a reading of a counter that was on the PMU throughout.
 fn whole(value: u64) -> Reading {
     Reading { value, enabled_ns: 1, running_ns: 1 }
 }

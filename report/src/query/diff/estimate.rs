@@ -4,7 +4,7 @@
 //! between intervals. Intervals are not independent, because a busy machine stays busy for a while. The variance is therefore the larger of two
 //! estimates:
 //! - From the sums of batches of neighbouring intervals, at every position, so that batches overlap (overlapping batch means, with 1.5 times the
-//!   degrees of freedom of separate batches).
+//!   degrees of freedom of batches without overlap).
 //! - From the assumption that each interval depends on the interval before (first-order autocorrelation, corrected for its bias in short series).
 //!
 //! A number counted from samples is at least as uncertain as the number of samples implies.
@@ -28,7 +28,7 @@ const FEW_INTERVALS: usize = 15;
 const FEW_TYPICAL: usize = 8;
 /// Least count of intervals in a batch. Batches overlap: one begins at each interval.
 const BATCH_MIN: usize = 5;
-/// Greatest count of batches that fit side by side, about: a batch has at least this fraction of the intervals.
+/// Approximate limit on the batches that would fit into the recording without overlap: a batch has at least a twelfth of the intervals.
 const BATCHES_MAX: usize = 12;
 /// Limit on the autocorrelation: beyond it, the variance is unknown.
 const TOO_DEPENDENT: f64 = 0.75;
@@ -97,7 +97,7 @@ fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
     let length = batch as f64;
     let places = count - length;
     let by_batches = sums.map(|sum| sum * sum).sum::<f64>() * count * count / (length * places * (places + 1.0));
-    // Degrees of freedom by Meketon and Schmeiser: 1.5 times those of separate batches.
+    // Degrees of freedom by Meketon and Schmeiser: 1.5 times those of batches without overlap.
     Some((by_neighbours.max(by_batches), 1.5 * (count / length - 1.0)))
 }
 
@@ -185,8 +185,8 @@ struct Spread {
     degrees: f64,
 }
 
-/// Returns one or two variances of the means. The caller uses the one with the wider interval. The first comes from intervals within recordings, and
-/// does not know how recordings differ. The second, with several recordings, comes from the differences between them, which are few. Empty if the
+/// Returns one or two variances of the means. The caller uses the one with the wider interval. The first comes from the intervals within recordings
+/// and ignores how recordings differ. The second exists only with several recordings and comes from the few differences between them. Empty if the
 /// variances within recordings are unknown.
 fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     let sides = [Some(base), new];
@@ -204,8 +204,8 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
         let (base, new) = (of(base), new.map_or(0.0, of));
-        // With one degree of freedom, a single side has two recordings. The variance from their difference is too uncertain for an interval of its
-        // own. It replaces the variance within recordings if it is larger.
+        // With one degree of freedom, one side has two recordings, and the other at most one. The variance from the difference of the two is too
+        // uncertain for an interval of its own. It replaces the variance within recordings if it is larger.
         match &mut spreads[0] {
             within if degrees < 2.0 => {
                 (within.base, within.new) = (within.base.max(base), within.new.max(new));

@@ -1,8 +1,8 @@
 //! Verdicts on the conditions of `--fail-if`.
 //!
-//! A condition is judged by the confidence interval of its number. It fails if all of the interval is beyond the bound, and is fulfilled if all of it
-//! is within the bound. Otherwise, it is undecided. Chance thus neither fails an allowed change nor passes a forbidden one. All judgments of a
-//! comparison share the allowed probability of error (Bonferroni): the more programs a pattern matches, the wider the interval of each judgment.
+//! A condition is judged by the confidence interval of its number. It fails if the whole interval is beyond the bound, and is fulfilled if the whole
+//! interval is within the bound. Otherwise, it is undecided. Chance thus neither fails an allowed change nor passes a forbidden one. All judgments of
+//! a comparison share the allowed probability of error (Bonferroni): the more programs a pattern matches, the wider the interval of each judgment.
 
 use super::estimate::{Levels, Pair, Side};
 use crate::error::{similar, sorted};
@@ -31,7 +31,7 @@ pub(super) struct Candidate<'c> {
 /// Judges all conditions.
 ///
 /// # Errors
-/// Fails if no program matches a condition: with a misspelled name, it could never fail.
+/// Fails if no program matches a condition: a condition with a misspelled name could never fail.
 pub(super) fn judge(
     conditions: &[Condition],
     candidates: &[Candidate<'_>],

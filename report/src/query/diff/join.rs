@@ -23,7 +23,7 @@ impl MatchedProgram {
         side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
-    /// Figures of the program in all recordings.
+    /// Numbers of the program in each recording that has the program.
     pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.base.iter().chain(&self.new).flatten()
     }
@@ -42,7 +42,8 @@ pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recor
 
 type SidePrograms = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
 
-/// Moves the programs out of the recordings, and matches the programs of both sides. With `has_places`, attach points distinguish programs.
+/// Moves the programs out of the recordings, and matches the programs of both sides. With `has_places`, attach points distinguish programs. With
+/// `has_tags`, tags show renamed programs and new versions.
 pub(super) fn join(
     base: &mut [Recorded],
     new: &mut [Recorded],

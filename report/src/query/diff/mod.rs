@@ -48,7 +48,7 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
     let problems = all().flat_map(|recorded| recorded.problems.clone()).collect();
     let mut joined = join(&mut base, &mut new, has_places, has_tags);
     let all_programs = joined.len();
-    // Programs without samples and runs on either side are hidden by default. If no condition could judge them either, they are skipped early.
+    // Programs that neither ran nor have samples in any recording are hidden by default. Without conditions to judge, they are skipped here already.
     if !options.all && options.programs.is_empty() && options.conditions.is_empty() {
         joined.retain(|joined| joined.recorded().any(RecordedProgram::happened));
     }

@@ -133,7 +133,7 @@ fn real_intervals_resampled() {
     }
 }
 
-/// Numbers of docs/diff.md for recordings that were not used to choose the estimator. This machine was busier, so more changes of 5 % are not
+/// Numbers of docs/diff.md for recordings that were not used to choose the estimator. Their machine was busier, so more changes of 5 % are not
 /// detected. Noise is still hardly ever taken for a change.
 #[test]
 fn fresh_intervals_resampled() {
