@@ -63,8 +63,7 @@ pub(crate) struct Index {
     /// The kernel's address space: the code at each address, by time.
     pub(crate) code: CodeMap,
     pub(crate) programs: Programs,
-    /// For each program: true if it runs under the kernel's recursion guard (`bpf_prog_active`), so that no BPF program on a perf event can sample
-    /// it.
+    /// For each program: true if it runs under the kernel's recursion guard (`bpf_prog_active`): no BPF program on a perf event can sample it.
     pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,

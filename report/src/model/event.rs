@@ -267,7 +267,7 @@ pub struct Aggregated {
 /// Facts about the recorder's sampling program, if this program wrote the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct BpfSampler {
-    /// Name of the event that carries the sampling program; `null` when unknown.
+    /// Name of the event on which the sampling program runs (the carrier); `null` when unknown.
     pub carrier: Option<String>,
     /// Number of carrier events that were opened: one per CPU, or one per task and CPU.
     pub carriers: Option<u32>,

@@ -100,7 +100,7 @@ coded! {
             "{} without samples of this event {} no row, because the recording has many events (--event NAME lists these \
              programs)",
             counted(*programs as u64, "program"), if *programs == 1 { "has" } else { "have" };
-        /// The event carries a program and therefore lacks samples.
+        /// A BPF program runs on the event, which therefore lacks samples.
         CarriesProgram { program: String } = "carries_program":
             "BPF program {program} runs on this event: the event has only the samples that the program lets through, and \
              none from inside kprobe, tracepoint and perf_event programs";
@@ -144,7 +144,7 @@ coded! {
             "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})";
         /// Unknown kernel code cannot be identified, because the recording has no MMAP record of the kernel.
         NoKernelMap = "no_kernel_map": "{}", Reason::NoKernelMap;
-        /// A perf event of another user carries a program.
+        /// A BPF program runs on a perf event of another user.
         ForeignEventCarriesProgram {
             program: String,
             holders: String,

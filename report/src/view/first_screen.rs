@@ -466,7 +466,6 @@ impl ScreenSource<'_> {
                 .map(|node| Node {
                     depth: node.depth,
                     kind: node.kind,
-                    // The legend beside the table names the colour of this part.
                     name: if node.kind == NodeKind::Entry { "what runs it".to_owned() } else { clean(&node.name) },
                     percent: node.program_percent.unwrap_or(0.0),
                     text: percent(node.program_percent),

@@ -100,7 +100,7 @@ impl Redactor {
         if let Some((event, program)) = name.strip_suffix(')').and_then(|name| name.rsplit_once(" ("))
             && is_identifier(program)
         {
-            // The event carries a program of the user: its name follows in parentheses.
+            // A program of the user runs on the event: its name follows in parentheses.
             let program = self.text(Secret::Program, program.as_bytes());
             return format!("{} ({})", self.names.event(event, &self.shift), String::from_utf8_lossy(&program));
         }
