@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Number of instructions in the loop of each program, which is also in its name.
 const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), ("loop_of_10000", 10_000)];
-/// Runs of each program, except the shortest program, while it is recorded.
+/// Runs of each program during its recording; the shortest program has fewer.
 const RUNS: u64 = 1000;
 /// Runs of the shortest program: few, because one interrupt in a few thousand runs would be more than 1 % of all their instructions.
 const RUNS_OF_THE_SHORTEST: u64 = 200;

@@ -124,7 +124,8 @@ fn arguments(call: libc::c_long, own: u64) -> Vec<(String, [u64; 5])> {
             each(1, &commands, &|command| named(&[("F_GETFD", 1), ("F_DUPFD_CLOEXEC", 1030)], command))
         }
         libc::SYS_ioctl => {
-            // All requests of terminals, of any size and direction; and the first request of every other type.
+            // All requests of terminals (type `T`), in four sizes and each direction; and the first 16 requests of every type, without size and
+            // direction.
             let terminals = (0..256u64).flat_map(|number| {
                 let sizes = [0u64, 4, 36, 44];
                 sizes.into_iter().flat_map(move |size| (0..4).map(move |way| way << 30 | size << 16 | 0x5400 | number))

@@ -253,7 +253,7 @@ fn import(args: &ImportArgs) -> Result<ExitCode> {
     let done = import::import(&args.out, args.files.names(), &args.options, |event| match event {
         Event::Refused(error) => complain(&format!("{error:#}")),
         Event::OtherForm(path) => complain(&format!(
-            "{}: the lake has a recording of this host with the same start time: the file is another form of that recording",
+            "{}: not imported, because the lake already has this recording in another form (same host, same start time)",
             path.display()
         )),
         Event::Progress(done) if is_terminal => complain(&counts(done)),

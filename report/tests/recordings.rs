@@ -203,7 +203,7 @@ fn output_depends_on_nothing_but_the_recording() {
     }
 }
 
-/// Parts of the time, or of the CPUs, add up to the whole.
+/// The samples of parts of the time, of the CPUs or of the tasks add up to all samples.
 #[test]
 fn selections_part_the_samples() {
     let Some(dir) = recordings("selections_part_the_samples") else { return };

@@ -48,7 +48,7 @@ pub(crate) fn check(tag: Option<&str>) -> Result<()> {
     if !problems.is_empty() {
         bail!("not ready for release:\n  {}", problems.join("\n  "));
     }
-    println!("{version} can be released: {} components are linked", components::count()?);
+    println!("{version} can be released; its bill of materials has {} components", components::count()?);
     Ok(())
 }
 

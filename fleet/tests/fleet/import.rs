@@ -57,7 +57,11 @@ fn another_form_of_a_recording_is_refused() {
     std::fs::write(&packed, gzip(&bytes)).unwrap();
     let output = lake.import(&[packed], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("another form of that recording"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("not imported, because the lake already has this recording in another form"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Message {
     Ring(Vec<u8>),
     /// Whole records from a source, compressed if compression is on.
     Records(Vec<u8>),
-    /// Whole records of a stream with event names, formats of tracepoints or feature sections; never compressed.
+    /// Whole records that carry event names, formats of tracepoints or feature sections in a stream; never compressed.
     Plain(Vec<u8>),
     /// Samples of `bprec:state`, which get their time when they are sent.
     States(Vec<u8>),

@@ -82,8 +82,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]).with_check();
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
-    // Readers take a header with 0 bytes of records as that of a recording that was cut off, so a new header would
-    // change nothing.
+    // To readers, a header with 0 bytes of records means that the recording was cut off, so a new header would change
+    // nothing.
     if !tally.is_intact() || data_bytes == 0 {
         return Ok(Recovered::Unproven);
     }

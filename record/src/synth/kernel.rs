@@ -90,7 +90,7 @@ fn why_hidden() -> String {
             Limit::AddressesHiddenFromUser,
         ),
     };
-    let or = if limit == Limit::AddressesHidden { ";" } else { ", or" };
+    let or = if limit == Limit::AddressesHidden { ";" } else { ", or change the setting" };
     format!("{what}{or} as root: {}", limit.remedy())
 }
 

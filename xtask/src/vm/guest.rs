@@ -29,7 +29,7 @@ const PAYLOAD_STARTS: &str = "payload starts";
 /// Exit status of `timeout` after it has ended the command.
 const TIMED_OUT: i32 = 124;
 
-/// End of a guest.
+/// Manner in which a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The payload ran to its end, with this exit code.

@@ -1,7 +1,7 @@
 //! The pinned map in which sessions of bprec and perf find the leader of an event.
 //!
-//! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build it in the same way.
-//! Each value holds the id of the leader's link and the id of the leader's map `diff_readings`. A session changes the map only while it holds the
+//! Each key is a `perf_event_attr` in which only the fields that describe the event are set; all tools that share the map build the key in the same
+//! way. Each value holds the id of the leader's link and the id of the leader's map `diff_readings`. A session changes the map only while it holds the
 //! map's lock (`flock`).
 //!
 //! perf leaves its map pinned for the next session. A map with bprec's name was created by bprec: a session of bprec that leaves it without a live

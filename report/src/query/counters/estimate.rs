@@ -11,8 +11,8 @@ const MIN_STRATA: u32 = 3;
 /// stands for all its runs. Otherwise, a busy second, in which the gate measures a smaller share of the runs, would count less.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strata {
-    /// Sum of the intervals that are not in a stratum yet. They become a stratum once they have a measured run and time in which the counter was on
-    /// the PMU.
+    /// Sum of the intervals that are not in a stratum yet. They become a stratum once one of their runs was measured, and the counter was on
+    /// the PMU for part of their time.
     pending: Stratum,
     /// Count of all runs in strata, measured or not.
     runs: f64,

@@ -189,7 +189,7 @@ pub(super) fn fields<'r>(
         F::csv("run_time_ns", |l| l.run_time_ns).and_text(
             share(STATISTICS, order.statistics)
                 .share()
-                .says("time in the program by the kernel's run statistics, of the machine"),
+                .says("share of all CPUs' time that the program took, by the kernel's run statistics"),
             |l| l.summed(l.of_runs(|runs| percent(runs.machine_percent))),
         ),
     ]);
