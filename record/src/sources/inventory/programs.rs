@@ -244,6 +244,13 @@ impl Programs {
         (states, new_runs)
     }
 
+    /// Returns the last reading of all programs that can still run, as states with this time.
+    pub(crate) fn last_run_stats(&self, time_ns: u64) -> Vec<State> {
+        let there = self.entries.values().filter(|entry| !entry.released);
+        let programs: Vec<ProgramRuns> = there.filter_map(|entry| Some(entry.runs(entry.last_read?))).collect();
+        self.run_states(time_ns, &programs).collect()
+    }
+
     fn run_states(&self, time_ns: u64, programs: &[ProgramRuns]) -> impl Iterator<Item = State> {
         let on = self.on_time.at(time_ns);
         programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
