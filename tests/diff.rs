@@ -377,6 +377,7 @@ fn value_of<'y>(yaml: &'y str, key: &str) -> &'y str {
 /// Runs the action as a CI runner does, with the inputs of the workflow in docs/ci.md. The benchmark is a load of the fixtures.
 #[test]
 fn the_action_fails_on_more_work() {
+    const RUNNER: u32 = 65_534;
     if !root("the_action_fails_on_more_work") {
         return;
     }
@@ -391,7 +392,8 @@ fn the_action_fails_on_more_work() {
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
-    write("bin/sudo", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    // Like the real sudo, with a PATH of its own, for a user who is not root.
+    write("bin/sudo", &format!("#!/bin/sh\nshift\nexport PATH=/usr/bin:/bin SUDO_UID={RUNNER}\nexec \"$@\"\n"));
     let load = program.with_file_name("bprec-load");
     let benchmark = |directory: &str, loops: u32| {
         let arguments = format!("steady --number 930000 --pause-us 100 --seconds 5 --loops {loops}");
@@ -400,7 +402,8 @@ fn the_action_fails_on_more_work() {
     let conditions = block_of(&workflow, "conditions").replace("my_*", "churn_930000");
     assert_eq!(conditions.lines().count(), 3);
     let run = || {
-        let path = format!("{}:{}", scratch.path("bin").display(), std::env::var("PATH").unwrap());
+        let (bin, programs) = (scratch.path("bin"), program.parent().unwrap());
+        let path = format!("{}:{}:{}", bin.display(), programs.display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
         shell.args(["-e", "-c", value_of(&action, "run")]).current_dir(scratch.path("change"));
         shell.env("PATH", path).env("GITHUB_ACTION_PATH", repository).env("INTERVAL", "125");
@@ -408,7 +411,7 @@ fn the_action_fails_on_more_work() {
         let inputs = [("BASE", value_of(&workflow, "base")), ("NEW", value_of(&workflow, "new"))];
         let inputs = inputs.into_iter().chain([("CONDITIONS", &*conditions), ("STRICT", "false")]);
         shell.envs(inputs);
-        shell.env("BPREC", program).output().unwrap()
+        shell.env("BPREC", "bprec").output().unwrap()
     };
     let failed = "bprec: failed: prog:churn_930000 time/run +2%";
     measured(|| {
@@ -423,6 +426,10 @@ fn the_action_fails_on_more_work() {
                 return Err(format!("loops of {loops}: {:?} {said}", output.status.code()));
             }
             assert!(output.status.code().is_some_and(|code| code < 2), "{said}");
+            for name in ["base.data", "new.data"] {
+                let owner = std::os::unix::fs::MetadataExt::uid(&scratch.path("change").join(name).metadata().unwrap());
+                assert_eq!(owner, RUNNER, "{name}");
+            }
             let summary = std::fs::read_to_string(scratch.path("summary.md")).unwrap();
             assert!(summary.starts_with("### BPF programs\n\n- all BPF: "), "{summary}");
             assert!(summary.contains("| churn\\_930000 |"), "{summary}");

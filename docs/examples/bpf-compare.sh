@@ -14,6 +14,8 @@ directory=${1:-.}
 
 record() {
     "$bprec" record -q -a -F 199 -I "${INTERVAL:-500}" -o "$1" -- sh -c "$2"
+    # Only the owner can read a recording, so the user of sudo, who may keep the recordings, becomes the owner.
+    [ -z "${SUDO_UID:-}" ] || chown "$SUDO_UID" "$1"
 }
 record "$directory/base.data" "$BASE"
 record "$directory/new.data" "$NEW"

@@ -1,6 +1,6 @@
 //! Activity of programs per interval, for a recording in progress.
 
-use super::{JSON_VERSION, Overview, Program, Report};
+use super::{JSON_VERSION, Note, Overview, Program, Report};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    pub(crate) fn new(report: Report, from_ns: u64, to_ns: u64) -> Interval {
+    pub(crate) fn new(mut report: Report, from_ns: u64, to_ns: u64) -> Interval {
+        // A recording that is under way has no end yet, but it is not cut off.
+        report.notes.retain(|note| *note != Note::CutOff);
         let recording = &report.recording;
         let since_start_ns = to_ns.saturating_sub(recording.start_ns);
         let to_unix_ns = recording.start_unix_ns.and_then(|start| start.checked_add(since_start_ns));
@@ -51,8 +53,14 @@ impl Interval {
     }
 }
 
-/// Shares of the machine's time, %, oldest first; `None` where a share is unknown.
-type MachinePercents = VecDeque<Option<f64>>;
+/// Earlier intervals of a program.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct ProgramHistory {
+    /// Shares of the machine's time, %, oldest first; `None` where a share is unknown.
+    machine_percents: VecDeque<Option<f64>>,
+    /// Load and unload, ns of the recording's clock; kept here, because a file does not have the loads in the file before it.
+    loads_ns: [Option<u64>; 2],
+}
 
 /// Share of the machine's time that each program took in each of the newest intervals, by run statistics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,7 +68,7 @@ pub struct History {
     /// Start of each interval, then the end of the newest interval, ns of the recording's clock.
     bounds_ns: VecDeque<u64>,
     /// Shares by id and load time of the program. All lists end with the newest interval.
-    programs: BTreeMap<(Option<u32>, Option<u64>), MachinePercents>,
+    programs: BTreeMap<(Option<u32>, Option<u64>), ProgramHistory>,
 }
 
 impl History {
@@ -68,6 +76,8 @@ impl History {
     pub const LENGTH: usize = 20;
     /// Time for which an interval is kept after its end, ns.
     pub const KEPT_NS: u64 = 60_000_000_000;
+    /// Limit on the steps of [`History::over_time`].
+    const MOST_STEPS: usize = 300;
 
     /// Adds an interval. Removes intervals older than [`History::KEPT_NS`], and programs that the report no longer has.
     pub fn push(&mut self, interval: &Interval) {
@@ -82,12 +92,16 @@ impl History {
         let mut before = std::mem::take(&mut self.programs);
         for program in interval.report.programs.iter() {
             let key = (program.id, program.load_time_ns);
-            let mut values = before.remove(&key).unwrap_or_default();
-            values.push_back(program.runs.value().and_then(|runs| runs.machine_percent));
-            while values.len() > self.intervals() {
-                values.pop_front();
+            let mut of = before.remove(&key).unwrap_or_default();
+            of.machine_percents.push_back(program.runs.value().and_then(|runs| runs.machine_percent));
+            while of.machine_percents.len() > self.intervals() {
+                of.machine_percents.pop_front();
             }
-            self.programs.insert(key, values);
+            for (known_ns, bound) in of.loads_ns.iter_mut().zip([program.loaded, program.unloaded]) {
+                let at_ns = bound.and_then(|it| interval.report.recording.start_ns.checked_add_signed(it.before_ns));
+                *known_ns = known_ns.or(at_ns);
+            }
+            self.programs.insert(key, of);
         }
     }
 
@@ -106,7 +120,44 @@ impl History {
         &self,
         program: &Program,
     ) -> impl DoubleEndedIterator<Item = Option<f64>> + ExactSizeIterator + Clone + '_ {
-        let values = self.programs.get(&(program.id, program.load_time_ns));
-        values.map(VecDeque::iter).unwrap_or_default().copied()
+        let of = self.programs.get(&(program.id, program.load_time_ns));
+        of.map(|of| of.machine_percents.iter()).unwrap_or_default().copied()
+    }
+
+    /// Load and unload of a program, ns since the start of the oldest interval; `None` if unknown or earlier.
+    pub fn loads(&self, program: &Program) -> impl Iterator<Item = Option<u64>> + use<> {
+        let of = self.programs.get(&(program.id, program.load_time_ns));
+        let begun_ns = self.bounds_ns.front().copied().unwrap_or(0);
+        of.map(|of| of.loads_ns).unwrap_or_default().into_iter().map(move |at_ns| at_ns?.checked_sub(begun_ns))
+    }
+
+    /// Resamples values of the intervals to steps of equal length. Intervals differ in length after a pause, and after a change of the length.
+    pub fn over_time(&self, values: &[f64]) -> Vec<f64> {
+        let bounds = || self.bounds_ns.iter().copied();
+        let begun_ns = bounds().next().unwrap_or(0);
+        let shortest_ns = bounds().zip(bounds().skip(1)).map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).min();
+        let steps = (self.length_ns() as f64 / shortest_ns.unwrap_or(0).max(1) as f64).round() as usize;
+        let steps = steps.clamp(values.len().min(History::MOST_STEPS), History::MOST_STEPS);
+        let step_ns = self.length_ns() as f64 / steps as f64;
+        let middles = (0..steps).map(|step| begun_ns + ((step as f64 + 0.5) * step_ns) as u64);
+        middles
+            .filter_map(|at_ns| values.get(self.bounds_ns.partition_point(|bound| *bound <= at_ns).saturating_sub(1)))
+            .copied()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pause of 2 s is as wide as ten intervals of 0.2 s.
+    #[test]
+    fn steps_have_equal_lengths() {
+        let bounds_ns = [100, 300, 2300, 2500].map(|ms| ms * 1_000_000).into();
+        let history = History { bounds_ns, ..History::default() };
+        let steps = history.over_time(&[1.0, 2.0, 3.0]);
+        assert_eq!(steps, [&[1.0][..], &[2.0; 10], &[3.0]].concat());
+        assert!(History::default().over_time(&[]).is_empty());
     }
 }

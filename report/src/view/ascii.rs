@@ -26,6 +26,8 @@ pub fn to_ascii(text: &str) -> String {
             'Δ' => ascii.push('d'),
             'µ' => ascii.push('u'),
             '×' => ascii.push('x'),
+            '↑' => ascii.push_str("Up"),
+            '↓' => ascii.push_str("Down"),
             '→' => ascii.push_str("->"),
             '←' => ascii.push_str("<-"),
             '≤' => ascii.push_str("<="),
@@ -45,5 +47,6 @@ mod tests {
         assert_eq!(to_ascii("a ▁▂▃▄▅▆▇█·"), "a _-:=+*#@.");
         assert_eq!(to_ascii("≈5±2 µs é"), "~5+-2 us \\u{e9}");
         assert_eq!(to_ascii("a → b ← c"), "a -> b <- c");
+        assert_eq!(to_ascii("↑ ↓ Tab"), "Up Down Tab");
     }
 }

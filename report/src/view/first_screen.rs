@@ -1,6 +1,7 @@
 //! First screen of the HTML page and of the terminal: texts, and shares that scripts and terminals draw as lengths.
 
 mod claims;
+mod history;
 
 use super::by_prog::{self, Rates, measured};
 use super::cells::{attachments, of_machine, percent};
@@ -214,7 +215,7 @@ impl Interval {
         let rates = Rates::PerSecond;
         let source = ScreenSource { report: &self.report, event, overview, advice: &[], trees: &[], rates };
         let mut screen = source.of_terminal();
-        screen.add_history(&self.report, history, self.to_ns);
+        screen.add_history(&self.report, history);
         let sampled_s = self.sampled_ns.unwrap_or(self.to_ns.saturating_sub(self.from_ns)) as f64 / 1e9;
         let samples = counted(event.samples.samples, "sample");
         let own = self.own_cpu_percent.map(|it| format!("bprec itself {} % of a CPU", fixed(it, 2)));
@@ -224,39 +225,6 @@ impl Interval {
         // Inserted after the statement on lost samples: a narrow screen shows only the first statements.
         screen.trust.splice(1..1, said);
         screen
-    }
-}
-
-impl FirstScreen {
-    /// Replaces the series by shares from run statistics, if any of these shares is above 0.
-    fn add_history(&mut self, report: &Report, history: &History, to_ns: u64) {
-        let length = history.intervals();
-        let series = |program: &Program| {
-            let shares = history.of(program);
-            let missing = length.saturating_sub(shares.len());
-            let shares = shares.map(|share| share.unwrap_or(0.0));
-            std::iter::repeat_n(0.0, missing).chain(shares).collect::<Vec<f64>>()
-        };
-        let mut others = vec![0.0; length];
-        let is_shown = |at: usize| self.programs.iter().any(|row| row.program == Some(at));
-        let hidden = report.programs.iter().enumerate().filter(|(at, _)| !is_shown(*at));
-        for (_, program) in hidden {
-            others.iter_mut().zip(series(program)).for_each(|(sum, share)| *sum += share);
-        }
-        let of_rows: Vec<Vec<f64>> = self
-            .programs
-            .iter()
-            .map(|row| match row.program {
-                Some(program) => series(&report.programs[program]),
-                None if row.is_folded => others.clone(),
-                None => vec![0.0; length],
-            })
-            .collect();
-        if of_rows.iter().flatten().any(|share| *share > 0.0) {
-            self.programs.iter_mut().zip(of_rows).for_each(|(row, series)| row.series = series);
-            self.series_s = history.length_ns() as f64 / 1e9;
-            self.series_from_s = to_ns.saturating_sub(report.recording.start_ns) as f64 / 1e9 - self.series_s;
-        }
     }
 }
 

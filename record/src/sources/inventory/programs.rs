@@ -234,6 +234,13 @@ impl Programs {
         (run_stats(time_ns, programs, self.on_time.at(time_ns)), new_runs)
     }
 
+    /// Returns the last reading of all programs that can still run, as a state with this time.
+    pub(crate) fn last_run_stats(&self, time_ns: u64) -> State {
+        let there = self.entries.values().filter(|entry| !entry.released);
+        let programs = there.filter_map(|entry| Some(entry.runs(entry.last_read?)));
+        run_stats(time_ns, programs.collect(), self.on_time.at(time_ns))
+    }
+
     /// Returns the runs of all programs since the last count. The difference is taken for each program, so the sum stays right when a program is
     /// unloaded.
     pub(crate) fn new_runs(&mut self) -> u64 {

@@ -398,6 +398,8 @@ impl Source for RunStatistics {
             return Ok(());
         }
         if !is_first {
+            // Begins with the counts at the end of the file before, so that no run between two files is lost.
+            context.out.state(context.programs.last_run_stats(context.out.session.start_ns))?;
             return self.read(context);
         }
         self.count(Reading::All, context)?;

@@ -79,6 +79,8 @@ pub struct Browser {
     /// Filter that applied before the user began to type a new one.
     filter_before: String,
     pub(super) overlay: Option<Overlay>,
+    /// First line of the overlay's text on the screen.
+    pub(super) overlay_top: usize,
     message: String,
     pub(super) palette: Palette,
     /// Area of the rows of the page on the screen.
@@ -112,6 +114,7 @@ impl Browser {
             filter: String::new(),
             filter_before: String::new(),
             overlay: None,
+            overlay_top: 0,
             message: String::new(),
             palette,
             rows_area: Rect::default(),
@@ -238,10 +241,10 @@ impl Browser {
 
     /// First page and the state of its table; `None` until its model has arrived.
     pub(super) fn dashboard(&mut self) -> Option<(Dashboard<'_>, &mut TableState)> {
-        let is_live = self.live.is_some();
+        let (is_live, is_filtered) = (self.live.is_some(), !self.filter.is_empty());
         let Page { first, state, .. } = self.pages.last_mut()?;
         let (screen, hues) = first.as_ref()?;
-        Some((Dashboard { screen, hues, palette: &self.palette, is_live }, state))
+        Some((Dashboard { screen, hues, palette: &self.palette, is_live, is_filtered }, state))
     }
 
     /// Machine and measurement, for the title of the first page.
@@ -306,7 +309,7 @@ impl Browser {
             return printable(&self.message).into_owned();
         }
         let keys = match (self.overlay, self.pages.last().map(|page| page.view)) {
-            (Some(_), _) => "Esc back",
+            (Some(_), _) => "↑ ↓ scroll  Esc back",
             (None, Some(View::Programs) | None) if self.live.is_some() => {
                 "h help  Enter open  / filter  s sort  t tree  p payers  g flame graph  c columns  Space pause  + - interval  w write"
             }
@@ -334,21 +337,28 @@ impl Browser {
             return Action::Quit;
         }
         if self.typed.is_some() {
-            self.type_key(key.code);
+            match key.code {
+                // The key Backspace of some terminals.
+                KeyCode::Char('h') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                    self.type_key(KeyCode::Backspace)
+                }
+                KeyCode::Char(_) if key.modifiers.contains(KeyModifiers::CONTROL) => {}
+                code => self.type_key(code),
+            }
             return Action::Nothing;
         }
         match key.code {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.back(),
-            _ if self.overlay.is_some() => {}
-            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.overlay = Some(Overlay::Help),
-            KeyCode::Char('n') => self.overlay = Some(Overlay::Notes),
             KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
+            KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at.saturating_add(1)),
             KeyCode::PageUp => self.go(|at, page| at.saturating_sub(page)),
-            KeyCode::PageDown => self.go(|at, page| at + page),
+            KeyCode::PageDown => self.go(|at, page| at.saturating_add(page)),
             KeyCode::Home => self.go(|_, _| 0),
             KeyCode::End => self.go(|_, _| usize::MAX),
+            _ if self.overlay.is_some() => {}
+            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.show_overlay(Overlay::Help),
+            KeyCode::Char('n') => self.show_overlay(Overlay::Notes),
             KeyCode::Tab => self.go_beside(false),
             KeyCode::BackTab => self.go_beside(true),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(Detail::Lines),
@@ -376,9 +386,10 @@ impl Browser {
     /// Handles the mouse: the wheel moves the selection, a click selects a row, and a click on the selected row opens it.
     pub fn mouse(&mut self, mouse: MouseEvent) {
         match mouse.kind {
-            _ if self.overlay.is_some() || self.typed.is_some() => {}
+            _ if self.typed.is_some() => {}
             MouseEventKind::ScrollUp => self.go(|at, _| at.saturating_sub(1)),
-            MouseEventKind::ScrollDown => self.go(|at, _| at + 1),
+            MouseEventKind::ScrollDown => self.go(|at, _| at.saturating_add(1)),
+            _ if self.overlay.is_some() => {}
             MouseEventKind::Down(MouseButton::Left) if self.rows_area.contains((mouse.column, mouse.row).into()) => {
                 let Some(page) = self.pages.last_mut() else { return };
                 let row = page.state.offset() + usize::from(mouse.row - self.rows_area.y);
@@ -395,9 +406,17 @@ impl Browser {
         }
     }
 
-    /// Selects another row. `to` returns the new row from the selected row and the number of rows on the screen.
+    fn show_overlay(&mut self, overlay: Overlay) {
+        (self.overlay, self.overlay_top) = (Some(overlay), 0);
+    }
+
+    /// Selects another row, or scrolls the overlay. `to` returns the row from the selected row and the number of rows on the screen.
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = usize::from(self.rows_area.height.max(1));
+        if self.overlay.is_some() {
+            // Drawing limits the position to the length of the text.
+            return self.overlay_top = to(self.overlay_top, rows);
+        }
         let Some(page) = self.pages.last_mut() else { return };
         page.go(to(page.chosen(), rows));
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::model::text::fit_middle;
+use crate::model::text::{fit, fit_middle};
 use crate::view::{CostPart, FirstScreen, HotLine, ScreenRow, Trust};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -52,6 +52,8 @@ pub(super) struct Dashboard<'d> {
     pub(super) palette: &'d Palette,
     /// True for a recording that is under way.
     pub(super) is_live: bool,
+    /// True if the user's filter selects the programs.
+    pub(super) is_filtered: bool,
 }
 
 impl Dashboard<'_> {
@@ -80,6 +82,9 @@ impl Dashboard<'_> {
         let table = self.draw_programs(frame, table, state);
         match state.selected() {
             Some(at) if at < self.screen.programs.len() => self.draw_chosen(frame, panel, at),
+            _ if self.is_filtered => {
+                frame.render_widget(Paragraph::new(" The filter selects no program that costs time.").dim(), panel)
+            }
             _ => frame.render_widget(Paragraph::new(" No BPF program costs time here.").dim(), panel),
         }
         frame.render_widget(self.trust(trust.width), trust);
@@ -247,8 +252,8 @@ impl Dashboard<'_> {
             Column::Payers => {
                 let of_row =
                     |part: &CostPart| part.percent * 100.0 / row.payers.iter().map(|it| it.percent).sum::<f64>();
-                let payers = row.payers.iter().map(|it| format!("{} {:.0}", it.name, of_row(it)));
-                Line::from(self.palette.charset.shown(&payers.collect::<Vec<_>>().join(" · "))).dim()
+                let payers = row.payers.iter().map(|it| (&it.name, format!("{:.0}", of_row(it))));
+                Line::from(self.palette.charset.shown(&fitting_payers(payers, width))).dim()
             }
         };
         Cell::from(line.alignment(column.alignment()))
@@ -303,8 +308,10 @@ impl Dashboard<'_> {
     }
 
     fn draw_list(&self, frame: &mut Frame<'_>, area: Rect, heading: &str, list: &[CostPart], hue: Hue) {
+        const SHARE: usize = 7;
         const BAR: usize = 8;
         let most = list.iter().map(|part| part.percent).fold(0.0, f64::max);
+        let name = usize::from(area.width).saturating_sub(SHARE + BAR + 1);
         let lines = list.iter().map(|part| {
             let bar = ((part.percent * BAR as f64 / most).round() as usize).max(1);
             let bar = Span::styled(SHADED_BARS[0].to_string().repeat(bar), self.style(hue));
@@ -313,7 +320,7 @@ impl Dashboard<'_> {
                 format!("{:>6} ", part.text).bold(),
                 bar,
                 gap.into(),
-                self.palette.charset.shown(&part.name).into(),
+                self.palette.charset.shown(&fit(&part.name, name)).into(),
             ])
         });
         let lines: Vec<Line<'_>> = [Line::from(heading.to_owned()).dim()].into_iter().chain(lines).collect();
@@ -421,6 +428,20 @@ pub(super) fn draw_scrollbar(frame: &mut Frame<'_>, area: Rect, rows: usize, sta
     }
 }
 
+/// Payers with their shares, the largest first. Payers that do not fit into `width`, and payers of less than half a per cent, are left out.
+fn fitting_payers<'p>(payers: impl Iterator<Item = (&'p String, String)>, width: usize) -> String {
+    let mut text = String::new();
+    for (name, share) in payers.filter(|(_, share)| share != "0") {
+        let separator = if text.is_empty() { "" } else { " · " };
+        let payer = format!("{separator}{} {share}", fit_middle(name, width.saturating_sub(share.len() + 1)));
+        if Span::raw(&text).width() + Span::raw(&payer).width() > width {
+            break;
+        }
+        text += &payer;
+    }
+    text
+}
+
 /// File, line number and text of a source line.
 fn place(line: &HotLine) -> String {
     format!("{}:{} {}", line.file, line.line, line.source)
@@ -464,7 +485,7 @@ mod tests {
     fn drawn(screen: &FirstScreen, is_live: bool, (width, height): (u16, u16), depth: Depth) -> String {
         let mut palette = Palette::new(depth, Charset::Unicode);
         let hues = palette.hues(&screen.programs);
-        let dashboard = Dashboard { screen, hues: &hues, palette: &palette, is_live };
+        let dashboard = Dashboard { screen, hues: &hues, palette: &palette, is_live, is_filtered: false };
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut state = TableState::default().with_selected(0);
         terminal
@@ -539,7 +560,7 @@ mod tests {
     fn bars_have_the_lengths_of_shares() {
         let palette = Palette::new(Depth::Full, Charset::Unicode);
         let screen = FirstScreen::default();
-        let dashboard = Dashboard { screen: &screen, hues: &[], palette: &palette, is_live: false };
+        let dashboard = Dashboard { screen: &screen, hues: &[], palette: &palette, is_live: false, is_filtered: false };
         let row = |percent: f64, columns: [f64; 3]| {
             let mut row = ScreenRow::default();
             (row.percent, row.columns) = (percent, columns);
@@ -555,5 +576,15 @@ mod tests {
         assert_eq!([0.0, 0.3, 1.0, 4.2, 12.0, 99.0].map(round_up), [0.01, 0.3, 1.0, 5.0, 12.0, 100.0]);
         assert_eq!(spark(&[0.0, 1.0, 4.0, 8.0], 4, 8.0), " ▁▄█");
         assert_eq!(spark(&[1.0, 3.0, 8.0, 8.0], 2, 8.0), "▂█");
+    }
+
+    /// No name or share of a payer is cut off at the end of the column.
+    #[test]
+    fn payers_that_do_not_fit_are_left_out() {
+        let [nginx, worker, idle] = ["nginx", "a-very-long-name-of-a-worker", "idle"].map(str::to_owned);
+        let payers = || [(&nginx, "60".to_owned()), (&worker, "39".to_owned()), (&idle, "0".to_owned())].into_iter();
+        assert_eq!(fitting_payers(payers(), 20), "nginx 60");
+        assert_eq!(fitting_payers(payers(), 60), "nginx 60 · a-very-long-name-of-a-worker 39");
+        assert_eq!(fitting_payers(payers().skip(1), 12), "a-ve…rker 39");
     }
 }

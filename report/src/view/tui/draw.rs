@@ -1,11 +1,12 @@
 //! Draws the screen.
 
+use crate::model::text::{fit_middle, wrap};
 use crate::view::{FlameBox, to_ascii};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Row, Table, Wrap};
+use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::browser::{Browser, Overlay};
 use super::dashboard::draw_scrollbar;
@@ -32,6 +33,8 @@ w                bprec top: write the last samples to a file
 mouse            click: choose a row; again: open it; wheel: move; with Shift, the terminal selects text
 q Ctrl-C         quit";
 
+/// Column in which the meanings of keys begin.
+const MEANINGS: usize = 17;
 /// Divisor of the page's height: the text above a table takes at most this part of the height.
 const ABOVE_PART: u16 = 3;
 
@@ -42,11 +45,19 @@ pub fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
     let charset = browser.palette.charset;
     frame.render_widget(browser_title(browser, title.width), title);
     match browser.overlay {
-        Some(Overlay::Help) => frame.render_widget(Paragraph::new(charset.shown(HELP)), body),
-        Some(Overlay::Notes) => {
-            let listing = browser.listing(usize::from(body.width));
-            let notes = listing.map(|listing| charset.shown(&listing.notes.join("\n"))).unwrap_or_default();
-            frame.render_widget(Paragraph::new(notes).wrap(Wrap { trim: false }), body);
+        Some(overlay) => {
+            let (text, hanging) = match overlay {
+                Overlay::Help => (HELP.to_owned(), MEANINGS),
+                Overlay::Notes => {
+                    (browser.listing(body.width.into()).map_or(String::new(), |it| it.notes.join("\n")), 0)
+                }
+            };
+            let lines = wrapped(&charset.shown(&text), body.width.saturating_sub(1).into(), hanging);
+            browser.overlay_top = browser.overlay_top.min(lines.len().saturating_sub(body.height.into()));
+            browser.set_rows_area(body);
+            draw_scrollbar(frame, body, lines.len(), &TableState::new().with_offset(browser.overlay_top));
+            let shown = lines.into_iter().skip(browser.overlay_top).map(Line::from).collect::<Vec<_>>();
+            frame.render_widget(Paragraph::new(shown), Rect { width: body.width.saturating_sub(1), ..body });
         }
         None if browser.has_dashboard() => {
             let drawn = browser.dashboard().map(|(dashboard, state)| dashboard.draw(frame, body, state));
@@ -64,10 +75,18 @@ pub fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
     }
 }
 
-/// Last line of the screen. In a list of keys, the keys are bold, and keys that do not fit are left out.
+/// Lines of a text, wrapped to `width` columns. Further lines of a wrapped line begin in column `hanging`.
+fn wrapped(text: &str, width: usize, hanging: usize) -> Vec<String> {
+    let of_line = |line| wrap(line, width, 0, hanging).into_iter().enumerate();
+    let indented = |(nth, line): (usize, String)| " ".repeat(if nth > 0 { hanging } else { 0 }) + &line;
+    text.lines().flat_map(of_line).map(indented).collect()
+}
+
+/// Last line of the screen. In a list of keys, the keys are bold, and keys that do not fit are left out. A longer prompt or message loses its middle:
+/// the end of a prompt is where the user types.
 fn last_line(text: &str, width: u16) -> Line<'static> {
     if !text.starts_with(KEYS) {
-        return Line::from(text.to_owned());
+        return Line::from(fit_middle(text, width.into()).into_owned());
     }
     let mut line = Line::default();
     for part in text.split("  ") {
@@ -87,9 +106,11 @@ const KEYS: &str = "q quit";
 fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
     // A flame graph takes all columns. Other pages leave the last column to the scrollbar.
     let bar = u16::from(!browser.is_flame_graph());
+    let charset = browser.palette.charset;
     let Some(listing) = browser.listing(usize::from(area.width.saturating_sub(bar))) else { return };
     let lines = |lines: &[String]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let (above, totals, rows) = (lines(&listing.above), lines(&listing.totals), listing.rows.len());
+    let text_above = wrapped(&charset.shown(&listing.above.join("\n")), area.width.into(), 0);
+    let (above, totals, rows) = (lines(&text_above), lines(&listing.totals), listing.rows.len());
     let chosen_box = browser.chosen_box().cloned();
     let boxes = u16::from(chosen_box.is_some());
     let left = area.height.saturating_sub(totals.saturating_add(1 + boxes));
@@ -99,8 +120,7 @@ fn draw_page(frame: &mut Frame<'_>, browser: &mut Browser, area: Rect) {
     let [above, header, rows, chosen, totals] = Layout::vertical(heights).areas(area);
     browser.set_rows_area(rows);
     let Some((listing, palette, state)) = browser.list() else { return };
-    let charset = palette.charset;
-    frame.render_widget(Paragraph::new(charset.shown(&listing.above.join("\n"))).dim(), above);
+    frame.render_widget(Paragraph::new(text_above.join("\n")).dim(), above);
     frame.render_widget(Paragraph::new(charset.shown(&listing.header)).bold(), header);
     let selected = state.selected();
     let items = listing.rows.iter().enumerate().map(|(at, row)| match &chosen_box {

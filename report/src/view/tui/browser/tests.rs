@@ -4,8 +4,10 @@
 
 use super::*;
 use crate::view::ListingRow;
-use crate::view::tui::{Charset, Depth};
+use crate::view::tui::{Charset, Depth, draw};
 use crate::{Input, Session};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 
 const RATIO: &[u8] = include_bytes!("../../../../../fixtures/recordings/linux-7.2/ratio.data");
 
@@ -91,4 +93,25 @@ fn a_filter_holds_while_it_is_typed_and_escape_takes_it_back() {
     let table = answer(&mut browser, &session);
     browser.take(table);
     assert_eq!(rows(&browser), all);
+}
+
+/// Help and notes are wrapped, and keys scroll the lines that do not fit.
+#[test]
+fn no_line_of_the_help_is_out_of_reach() {
+    let mut terminal = Terminal::new(TestBackend::new(70, 12)).unwrap();
+    let mut browser = browser_of_recording();
+    press(&mut browser, KeyCode::Char('h'));
+    let mut shown = |browser: &mut Browser| {
+        terminal.draw(|frame| draw(frame, browser)).unwrap();
+        terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect::<String>()
+    };
+    assert!(!shown(&mut browser).contains("q Ctrl-C"));
+    press(&mut browser, KeyCode::End);
+    let last = shown(&mut browser);
+    assert!(last.contains("q Ctrl-C") && last.contains("selects text"), "{last}");
+    press(&mut browser, KeyCode::Up);
+    press(&mut browser, KeyCode::Home);
+    assert!(shown(&mut browser).contains("go to a row"));
+    press(&mut browser, KeyCode::Esc);
+    assert_eq!(browser.overlay, None);
 }
