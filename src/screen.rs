@@ -1,9 +1,6 @@
 //! The terminal of interactive screens: raw mode, keys, signals. A separate thread reads the recording, so that keys always work.
 
-#![cfg_attr(
-    not(all(feature = "record", target_os = "linux")),
-    allow(dead_code, reason = "only bprec top needs all of it")
-)]
+#![cfg_attr(not(all(feature = "record", target_os = "linux")), allow(dead_code, reason = "only top needs all of it"))]
 
 use std::io::{self, IsTerminal, Stdout, stdout};
 use std::panic;
