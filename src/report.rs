@@ -322,29 +322,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let read = || bprec_report::counters(&input, &options);
         return view.show(out, read, |it| !wanted || !it.totals.is_empty(), NO_COUNTERS);
     }
-    let columns = TableColumns::of(args.columns);
-    let (report, over_time) = with_progress(&[&input], || {
-        if columns.has_spark() {
-            Session::open(&input)?.by_prog_over_time(&options).map(|(report, over_time)| (report, Some(over_time)))
-        } else {
-            bprec_report::by_prog(&input, &options).map(|report| (report, None))
-        }
-    })?;
-    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
-    if is_narrowed && report.events.iter().all(|event| event.samples.samples == 0) {
-        return Ok(found(false, NO_SUCH_SAMPLE));
-    }
-    let style = TableStyle {
-        text: style,
-        columns,
-        inclusive: !args.no_children,
+    let table = TableStyle {
+        columns: TableColumns::of(args.columns),
+        hides_inclusive: args.no_children,
         bars: io::stdout().is_terminal() && style.width >= BARS_FROM,
         legend: args.legend || io::stdout().is_terminal(),
+        width: style.width,
     };
-    args.form.show_under(header.as_ref(), &report, out, |out| match args.form.format.markdown {
-        true => report.write_markdown_as(out, &style, over_time.as_ref()),
-        false => report.write_table_as(out, &style, over_time.as_ref()),
+    let mut session = None;
+    let report = with_progress(&[&input], || {
+        session.insert(Session::open_for(&input, &options)?).by_prog_lazily(&options, table)
     })?;
+    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
+    if is_narrowed && !report.has_samples() {
+        return Ok(found(false, NO_SUCH_SAMPLE));
+    }
+    args.form.show_under(header.as_ref(), &report, out, |out| args.form.write(&report, style, out))?;
     let path = input.path().display();
     let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
     Ok(found(wanted || report.matched_programs() > 0, &missing))

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bprec_generate::{Container, Shape, generate};
 use bprec_report::{
-    AnnotateOptions, DiffOptions, Document, Fields, Input, Options, Payer, ScriptOptions, Session, Source, by_prog,
+    AnnotateOptions, DiffOptions, Document, Fields, Input, Options, Payer, ScriptOptions, Session, Source, TableStyle,
     diff, script,
 };
 
@@ -196,7 +196,9 @@ fn run_one(name: &str, file: &Path) -> Result<()> {
             let input = Input::open(path)?;
             let by = name.strip_prefix("by ").map(str::parse).transpose()?;
             let threads = name.contains("1 thread").then_some(1);
-            let report = by_prog(&input, &Options { by, threads, ..Options::default() })?;
+            let options = Options { by, threads, ..Options::default() };
+            let session = Session::open_for(&input, &options)?;
+            let report = session.by_prog_lazily(&options, TableStyle::default())?;
             if name.contains("--json") {
                 report.write_json(&mut out)?
             } else {

@@ -58,6 +58,7 @@ pub use options::{
 };
 pub use pass::attribution::{Attribution, Charge, ChargeColumn};
 pub use pass::{SampleView, Sink};
+pub use query::by_prog::lazy::LazyReport;
 pub use query::counters::StatAccumulator;
 pub use query::diff::diff;
 pub use query::maps::{MapsForm, MapsOptions};

@@ -11,10 +11,12 @@ use crate::model::{
 use crate::pass::sinks::slowed::correct_runs;
 use crate::pass::sinks::stacks::{self, KeptDetails};
 use crate::pass::{self, Selection, Sink};
+use crate::query::by_prog::lazy::LazyReport;
 use crate::query::maps::MapsReport;
 use crate::query::{annotate, by_prog, counters, page};
 use crate::{
-    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, view,
+    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TableStyle,
+    TimeRange, view,
 };
 #[cfg(feature = "tui")]
 use crate::{TREE_PERCENT_LIMIT, view::tui};
@@ -45,8 +47,11 @@ impl<'a> Session<'a> {
         Session::with(input, Wanted { tasks: true, ..Wanted::default() })
     }
 
-    /// Reads only the parts of the side band that one query needs.
-    pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
+    /// Reads only the parts of the side band that a report by program with these options needs.
+    ///
+    /// # Errors
+    /// Same as [`Session::open`].
+    pub fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
         let is_by_task = matches!(options.split(), Some(Split::Payer(payer)) if payer.needs_tasks());
         let tasks = is_by_task || !options.comms.is_empty();
         Session::with(input, Wanted { tasks, threads: options.threads, ..Wanted::default() })
@@ -132,12 +137,13 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
-    /// Reports the cost of each program, in total and in about sixty intervals. [`Report::write_table_as`] draws the intervals as spark lines.
+    /// Reports the cost of each program as [`Session::by_prog`] does, but makes the rows of an event when they are written. Tables have a
+    /// style.
     ///
     /// # Errors
     /// Fails if `options` name an event or a time that the recording does not have.
-    pub fn by_prog_over_time(&self, options: &Options) -> Result<(Report, OverTime)> {
-        self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
+    pub fn by_prog_lazily<'s>(&'s self, options: &'s Options, style: TableStyle) -> Result<LazyReport<'s>> {
+        self.recording.checked(LazyReport::new(&self.recording, &self.index, options, style))
     }
 
     /// Reports the cost of each program, and sums up each event of the report for one screen.
@@ -385,6 +391,8 @@ mod tests {
             let options = Options { threads: Some(2), ..Options::default() };
             let by_owner = Options { by: Some(crate::Group::Owner.into()), ..options.clone() };
             let by_cpu = Options { by: Some("cpu".parse().unwrap()), ..options.clone() };
+            let columns = crate::TableColumns::of(vec!["SPARK".to_owned()]);
+            let spark_lines = TableStyle { columns, ..TableStyle::default() };
             let annotated = AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() };
             let export = |format| session.export(&options, format, &mut io::sink()).map(drop);
             let commands: [(&str, &dyn Fn() -> Result<()>); 17] = [
@@ -392,7 +400,7 @@ mod tests {
                 ("by owner", &|| session.by_prog(&by_owner).map(drop)),
                 ("by cpu", &|| session.by_prog(&by_cpu).map(drop)),
                 ("over time", &|| session.over_time(&options, None).map(drop)),
-                ("spark lines", &|| session.by_prog_over_time(&options).map(drop)),
+                ("spark lines", &|| session.by_prog_lazily(&options, spark_lines.clone()).map(drop)),
                 ("advice", &|| session.advice(&options).map(drop)),
                 ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
                 ("bill", &|| session.bill(&options, None).map(drop)),

@@ -83,7 +83,8 @@ pub const JSON_VERSION: u32 = 2;
 
 /// Cost of each BPF program of a recording: the document of `bprec report --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Report {
+#[schemars(rename = "Report")]
+pub struct Report<E = Vec<EventReport>> {
     /// Name of the document's format: `bprec by-prog`.
     pub format: &'static str,
     /// Version of the document's format: [`JSON_VERSION`].
@@ -98,7 +99,7 @@ pub struct Report {
     /// Every program of the recording, by id and load time.
     pub programs: Arc<Vec<Program>>,
     /// Costs of programs by event: one entry per event.
-    pub events: Vec<EventReport>,
+    pub events: E,
     /// Perf events that carry BPF programs.
     pub blinded_events: Vec<BlindedEvent>,
     /// Programs that were announced but not captured.

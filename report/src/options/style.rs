@@ -25,26 +25,19 @@ impl Default for TextStyle {
     }
 }
 
-/// Style of the table by program.
-#[derive(Debug, Clone)]
+/// Style of the table by program. The default has all columns that fit, without a legend.
+#[derive(Debug, Clone, Default)]
 pub struct TableStyle {
-    /// Width and colours of the text.
-    pub text: TextStyle,
     /// Columns of the table.
     pub columns: TableColumns,
-    /// True to show the column with the cost of each program together with the programs that it tail-calls or triggers.
-    pub inclusive: bool,
+    /// True to hide the column with the cost of each program together with the programs that it tail-calls or triggers.
+    pub hides_inclusive: bool,
     /// True to draw a bar of each row's cost.
     pub bars: bool,
     /// True to explain columns and marks below the table.
     pub legend: bool,
-}
-
-impl TableStyle {
-    /// Style with all columns that fit, without a legend.
-    pub fn new(text: impl Into<TextStyle>) -> TableStyle {
-        TableStyle { text: text.into(), columns: TableColumns::Fitting, inclusive: true, bars: false, legend: false }
-    }
+    /// Width of the text, in characters; spark lines take a part of it.
+    pub width: usize,
 }
 
 /// Selection of columns of the table by program, by name.
@@ -75,8 +68,8 @@ impl TableColumns {
         }
     }
 
-    /// Returns true if the column of samples over time is selected ([`crate::Session::by_prog_over_time`]).
-    pub fn has_spark(&self) -> bool {
+    /// Returns true if the column of samples over time is selected.
+    pub(crate) fn has_spark(&self) -> bool {
         match self {
             TableColumns::Fitting => false,
             TableColumns::Only(names) | TableColumns::FittingAnd(names) => {

@@ -88,6 +88,11 @@ impl<'v, L> LineColumns<'v, L> {
     /// Writes a line of column names, then a line of values for each item of `lines`.
     pub(super) fn write_csv(&self, lines: impl IntoIterator<Item = L>, out: &mut Screen<'_>) -> io::Result<()> {
         out.values(self.csv.iter().map(|(name, _)| name.to_string()), ",")?;
+        self.write_csv_lines(lines, out)
+    }
+
+    /// Writes a line of values for each item of `lines`.
+    pub(super) fn write_csv_lines(&self, lines: impl IntoIterator<Item = L>, out: &mut Screen<'_>) -> io::Result<()> {
         lines.into_iter().try_for_each(|line| out.values(self.csv.iter().map(|(_, cell)| cell(&line)), ","))
     }
 }

@@ -48,7 +48,8 @@ use crate::model::{
     Advice, Annotation, Bill, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report,
     Trees, Without,
 };
-use crate::options::{TableStyle, TextStyle};
+use crate::options::TextStyle;
+use crate::query::by_prog::lazy::LazyReport;
 use crate::query::maps::{MapsForm, MapsOptions, MapsReport};
 use columns::{LineColumn, LineColumns};
 use grid::Column;
@@ -97,31 +98,6 @@ pub trait Document: Serialize {
     /// # Errors
     /// Fails if the output cannot be written.
     fn write_csv(&self, out: &mut dyn Write) -> Result<()>;
-}
-
-impl Report {
-    /// Writes the table for people in a style. `over_time` adds spark lines; it must come from the same report
-    /// ([`crate::Session::by_prog_over_time`]).
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written, or a requested column does not exist.
-    pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle, over_time: Option<&OverTime>) -> Result<()> {
-        let TextStyle { width, paint, all_notes } = style.text;
-        Ok(by_prog::view(self, style, over_time)?.write(&mut Screen::painted(out, paint), width, all_notes)?)
-    }
-
-    /// Writes the table as Markdown.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written, or a requested column does not exist.
-    pub fn write_markdown_as(
-        &self,
-        out: &mut dyn Write,
-        style: &TableStyle,
-        over_time: Option<&OverTime>,
-    ) -> Result<()> {
-        Ok(by_prog::view(self, style, over_time)?.write_markdown(&mut Screen::new(out), style.text.all_notes)?)
-    }
 }
 
 impl Interval {
@@ -184,7 +160,7 @@ const UNBOUNDED: usize = usize::MAX;
 
 /// Implements [`Document`] for each model with the view function and the CSV function of its module.
 macro_rules! documents {
-    ($($(#[$doc:meta])* $model:ty: $view:expr, $csv:path;)*) => {$(
+    ($($(#[$doc:meta])* $model:ty: $view:expr, $csv:expr;)*) => {$(
         $(#[$doc])*
         impl Document for $model {
             fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
@@ -197,7 +173,7 @@ macro_rules! documents {
             }
 
             fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
-                Ok($csv(self, &mut Screen::new(out))?)
+                Ok(($csv)(self, &mut Screen::new(out))?)
             }
         }
     )*};
@@ -205,7 +181,7 @@ macro_rules! documents {
 
 documents! {
     /// Rows of CSV: programs, their parts if the report is split, and sums.
-    Report: |it, width: usize| by_prog::view(it, &TableStyle::new(width), None), by_prog::csv;
+    Report: |it, _: usize| by_prog::view(it), |it: &Report, out: &mut Screen<'_>| by_prog::csv(it, it.events.iter(), out);
     /// Rows of CSV: targets per interval, then targets over the whole time.
     CountersReport: shown(counters::view), counters::csv;
     /// A row of bars for each program. Rows of CSV: for each program, the intervals in which it has samples or ran; then the sums of all intervals.
@@ -226,6 +202,24 @@ documents! {
     Annotation: shown(annotation::view), annotation::csv;
     /// Rows of CSV: source lines.
     LinesReport: shown(lines::view), lines::csv;
+}
+
+/// Table in the style of the report. Rows of CSV are those of [`Report`].
+impl Document for LazyReport<'_> {
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint, all_notes } = style.into();
+        let mut out = Screen::painted(out, paint);
+        Ok(by_prog::lazy_views(self)?.try_for_each(|view| view.write(&mut out, width, all_notes))?)
+    }
+
+    fn write_markdown(&self, out: &mut dyn Write, all_notes: bool) -> Result<()> {
+        let mut out = Screen::new(out);
+        Ok(by_prog::lazy_views(self)?.try_for_each(|view| view.write_markdown(&mut out, all_notes))?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(by_prog::csv(&self.head, self.events(), &mut Screen::new(out))?)
+    }
 }
 
 /// Wraps a view function that cannot fail, because `documents!` expects a result.

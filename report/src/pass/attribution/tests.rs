@@ -250,7 +250,10 @@ fn sums_agree_with_what_was_put_in() {
     // Programs 3 and 4 share the hook's weight of 160 in the ratio of their runs, 1 : 3.
     let window = Window::everything();
     let rates = vec![None, None, None, Some(1), Some(3)];
-    ledger.share_entry(&HookWeights::of_rates(&index, &window, rates), &[]);
+    let weights = HookWeights::of_rates(&index, &window, rates);
+    let mut twice = ledger.clone();
+    twice.merge(ledger.clone());
+    [&mut ledger, &mut twice].into_iter().for_each(|ledger| ledger.share_entry(&weights, &[]));
     let a = ledger.programs.get(0);
     assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
     assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample counts once, in whatever functions it is");
@@ -262,8 +265,6 @@ fn sums_agree_with_what_was_put_in() {
     assert_eq!(ledger.samples, count(6, 630));
     assert_eq!(ledger.span, Some((10, 320)));
 
-    let mut twice = ledger.clone();
-    twice.merge(ledger.clone());
     assert_eq!(twice.programs.get(0).own, count(4, 60));
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
 }

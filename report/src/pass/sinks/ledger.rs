@@ -3,7 +3,7 @@
 use crate::index::Index;
 use crate::index::kernel::Role;
 use crate::model::Count;
-use crate::pass::attribution::{Attribution, Charge};
+use crate::pass::attribution::{Attribution, Charge, ChargeColumn};
 use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::sinks::pivot::Charges;
 use crate::pass::sinks::sharing::{HookWeights, Sharers, share_out};
@@ -12,59 +12,85 @@ use bprec_format::bprec::state::OVERFLOW_PID;
 use bprec_format::misc;
 use rustc_hash::FxHashMap;
 
-/// Charges (charged samples) by program, stored only for programs with charges: a recording may have many events and programs, and few pairs of event
-/// and program have charges.
+/// Charges (charged samples) by program and column, stored only where there are charges: a recording may have many events and programs, and few pairs of event and
+/// program have charges, most of them in one column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProgramCharges {
-    /// Programs and charges, in the order of the first charge.
-    list: Vec<(u32, Charges)>,
-    /// Hash table of positions in `list`, with linear probing. A program's slot is given by the lowest bits of its number; if it is taken, the next
-    /// free slot is used. The length is a power of two, at least twice the number of programs.
+    /// Cells in the order of the first charge; once sorted, in the order of programs.
+    cells: Vec<Cell>,
+    /// Hash table of positions in `cells`, with linear probing; empty once the cells are sorted. If a cell's slot is taken, the next free slot is used.
+    /// The length is a power of two, at least twice the number of cells.
     places: Vec<u32>,
 }
+
+/// Samples of a program in one column.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    program: u32,
+    /// A [`ChargeColumn`], [`SHARED_ENTRY`] or [`INNER`].
+    column: u32,
+    count: Count,
+}
+
+/// Column of the program's share of hooks with several programs, a part of [`ChargeColumn::Entry`].
+const SHARED_ENTRY: u32 = ChargeColumn::Entry as u32 + 1;
+
+/// Column of samples inside the program that are not charged to it.
+const INNER: u32 = SHARED_ENTRY + 1;
 
 /// Marks a free slot.
 const FREE: u32 = u32::MAX;
 
 impl ProgramCharges {
-    /// Charges of a program; zero for a program without charges.
+    /// Charges of a program; zero for a program without charges. Needs sorted cells, as do the next three functions.
     pub(crate) fn get(&self, program: u32) -> Charges {
-        self.position(program).map_or(Charges::default(), |at| self.list[at].1)
+        charges(self.of_program(program))
     }
 
     /// Returns true if a program has charges.
     pub(crate) fn has(&self, program: u32) -> bool {
-        self.position(program).is_some()
+        !self.of_program(program).is_empty()
     }
 
-    /// Programs with charges, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Charges)> {
-        self.list.iter().map(|(program, charges)| (*program, charges))
+    /// Programs with charges, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Charges)> {
+        self.cells.chunk_by(|a, b| a.program == b.program).map(|cells| (cells[0].program, charges(cells)))
     }
 
     /// Sum of all charges.
     pub(crate) fn sum(&self) -> Charges {
-        let mut sum = Charges::default();
-        self.list.iter().for_each(|(_, charges)| sum.merge(charges));
-        sum
+        charges(&self.cells)
+    }
+
+    fn of_program(&self, program: u32) -> &[Cell] {
+        let from = self.cells.partition_point(|cell| cell.program < program);
+        let len = self.cells[from..].partition_point(|cell| cell.program == program);
+        &self.cells[from..from + len]
+    }
+
+    fn sort(&mut self) {
+        self.places = Vec::new();
+        self.cells.sort_unstable_by_key(|cell| cell.program);
+        self.cells.shrink_to_fit();
     }
 
     #[inline]
-    fn of(&mut self, program: u32) -> &mut Charges {
-        let at = match self.position(program) {
+    fn of(&mut self, program: u32, column: u32) -> &mut Count {
+        let at = match self.position(program, column) {
             Some(at) => at,
-            None => self.add(program),
+            None => self.add(program, column),
         };
-        &mut self.list[at].1
+        &mut self.cells[at].count
     }
 
     #[inline]
-    fn position(&self, program: u32) -> Option<usize> {
+    fn position(&self, program: u32, column: u32) -> Option<usize> {
         let mask = self.places.len().checked_sub(1)?;
-        let mut place = program as usize & mask;
+        let mut place = slot(program, column) & mask;
         loop {
             let at = self.places[place] as usize;
-            if self.list.get(at)?.0 == program {
+            let cell = self.cells.get(at)?;
+            if (cell.program, cell.column) == (program, column) {
                 return Some(at);
             }
             place = (place + 1) & mask;
@@ -72,11 +98,11 @@ impl ProgramCharges {
     }
 
     #[cold]
-    fn add(&mut self, program: u32) -> usize {
-        self.list.push((program, Charges::default()));
-        let last = self.list.len() - 1;
-        if self.list.len() * 2 > self.places.len() {
-            self.places = vec![FREE; (self.list.len() * 4).next_power_of_two()];
+    fn add(&mut self, program: u32, column: u32) -> usize {
+        self.cells.push(Cell { program, column, count: Count::default() });
+        let last = self.cells.len() - 1;
+        if self.cells.len() * 2 > self.places.len() {
+            self.places = vec![FREE; (self.cells.len() * 4).next_power_of_two()];
             (0..last).for_each(|at| self.place(at));
         }
         self.place(last);
@@ -85,7 +111,7 @@ impl ProgramCharges {
 
     fn place(&mut self, at: usize) {
         let mask = self.places.len() - 1;
-        let mut place = self.list[at].0 as usize & mask;
+        let mut place = slot(self.cells[at].program, self.cells[at].column) & mask;
         while self.places[place] != FREE {
             place = (place + 1) & mask;
         }
@@ -93,8 +119,22 @@ impl ProgramCharges {
     }
 
     fn merge(&mut self, other: &ProgramCharges) {
-        other.iter().for_each(|(program, charges)| self.of(program).merge(charges));
+        other.cells.iter().for_each(|cell| self.of(cell.program, cell.column).merge(cell.count));
     }
+}
+
+/// Slot of a cell, to be cut to the length of the table. Programs with near numbers have near slots.
+#[inline]
+fn slot(program: u32, column: u32) -> usize {
+    program as usize * 4 + column as usize
+}
+
+/// Sum of cells.
+fn charges(cells: &[Cell]) -> Charges {
+    let mut sums = [Count::default(); INNER as usize + 1];
+    cells.iter().for_each(|cell| sums[cell.column as usize].merge(cell.count));
+    let [own, helper, entry, shared_entry, inner] = sums;
+    Charges { own, helper, entry, shared_entry, total: own + helper + entry + inner }
 }
 
 /// Ledger of one event.
@@ -155,28 +195,30 @@ impl EventLedger {
             }
             Charge::Interpreted => self.interpreted.merge(count),
             Charge::UnknownCode => self.unknown_code.merge(count),
-            Charge::Program { program, column, .. } => self.programs.of(program).column(column).merge(count),
+            Charge::Program { program, column, .. } => self.programs.of(program, column as u32).merge(count),
         }
-        for program in attribution.programs() {
-            self.programs.of(*program).total.merge(count);
+        // The charged program is the innermost one.
+        let is_charged = matches!(attribution.charge, Charge::Program { .. });
+        for program in attribution.programs().iter().skip(usize::from(is_charged)) {
+            self.programs.of(*program, INNER).merge(count);
         }
     }
 
-    /// Shares out the cost of hooks with several programs. `group_of` has the group of each program, if programs are grouped.
+    /// Shares out the cost of hooks with several programs, and sorts the charges. `group_of` has the group of each program, if programs are grouped.
     pub(crate) fn share_entry(&mut self, weights: &HookWeights<'_>, group_of: &[Option<u32>]) {
         let shared = std::mem::take(&mut self.shared_entry).into_iter();
         let parts = shared.map(|(sharers, count)| (sharers, (), count)).collect();
         share_out(parts, weights, |program, (), share| match program {
             None => self.entry.merge(share),
             Some(program) => {
-                let charges = self.programs.of(program);
-                charges.add_shared_entry(share);
-                charges.total.merge(share);
+                self.programs.of(program, ChargeColumn::Entry as u32).merge(share);
+                self.programs.of(program, SHARED_ENTRY).merge(share);
                 if let Some(Some(number)) = group_of.get(program as usize) {
                     self.group(*number).merge(share);
                 }
             }
         });
+        self.programs.sort();
     }
 
     fn group(&mut self, number: u32) -> &mut Count {
@@ -310,18 +352,19 @@ mod tests {
         let count = |weight| Count { samples: 1, weight };
         let (mut one, mut other) = (ProgramCharges::default(), ProgramCharges::default());
         for (program, weight) in programs.iter().zip(1..) {
-            one.of(*program).own.merge(count(weight));
-            one.of(*program).total.merge(count(weight));
-            other.of(*program).helper.merge(count(weight));
+            one.of(*program, ChargeColumn::Own as u32).merge(count(weight));
+            other.of(*program, ChargeColumn::Helper as u32).merge(count(weight));
+            other.of(*program, INNER).merge(count(weight));
         }
         one.merge(&other);
+        one.sort();
         for (program, weight) in programs.iter().zip(1..) {
-            let expected =
-                Charges { own: count(weight), helper: count(weight), total: count(weight), ..Charges::default() };
-            assert_eq!(one.get(*program), expected);
+            let total = Count { samples: 3, weight: 3 * weight };
+            let expected = Charges { own: count(weight), helper: count(weight), total, ..Charges::default() };
+            assert_eq!((one.get(*program), one.has(*program)), (expected, true));
         }
-        assert_eq!((one.iter().count(), one.get(5)), (programs.len(), Charges::default()));
+        assert_eq!((one.iter().count(), one.get(5), one.has(5)), (programs.len(), Charges::default(), false));
         let weights = (1..=programs.len() as u64).sum::<u64>();
-        assert_eq!((one.sum().own.weight, one.sum().sum().weight), (weights, 2 * weights));
+        assert_eq!((one.sum().own.weight, one.sum().total.weight), (weights, 3 * weights));
     }
 }

@@ -67,7 +67,7 @@ impl EventCosts {
             .programs
             .iter()
             .filter(|(program, charges)| facts.selection.asked.has(*program) && charges.sum() != Count::default());
-        let cost = |charges: &Charges| ProgramSites {
+        let cost = |charges: Charges| ProgramSites {
             cost: SiteCost { own: charges.own, helper: charges.helper },
             entry: charges.entry.without(charges.shared_entry),
             entry_shared: charges.shared_entry,

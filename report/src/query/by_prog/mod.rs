@@ -6,6 +6,7 @@ mod blinded;
 mod coverage;
 pub(crate) mod facts;
 mod groups;
+pub(crate) mod lazy;
 mod missing;
 mod notes;
 pub(crate) mod over_time;
@@ -38,8 +39,21 @@ pub(crate) fn build(recording: &OpenRecording<'_>, index: &Index, options: &Opti
 impl Facts<'_> {
     /// Returns the report by program.
     pub(crate) fn report(&self) -> Report {
+        let mut events: Vec<EventReport> = Vec::with_capacity(self.events().count());
+        for mut made in self.event_reports() {
+            // Events with equal notes share them in memory: there may be thousands of events without samples, all with the same notes.
+            if let Some(before) = events.last().filter(|before| before.notes == made.notes) {
+                made.notes = Arc::clone(&before.notes);
+            }
+            events.push(made);
+        }
+        self.report_of(events)
+    }
+
+    /// The report by program, with `events`.
+    fn report_of<E>(&self, events: E) -> Report<E> {
         let asked = &self.selection.asked;
-        let mut report = Report {
+        Report {
             format: "bprec by-prog",
             version: JSON_VERSION,
             missed: self.missed(),
@@ -48,21 +62,17 @@ impl Facts<'_> {
             by: self.options.by,
             counting: self.counting.clone(),
             programs: Arc::clone(&self.programs),
-            events: Vec::with_capacity(self.events().count()),
+            events,
             blinded_events: self.blinded_events.clone(),
             problems: self.problems(),
             notes: self.notes(),
-        };
-        let mut rows_left = ROWS_WITHOUT_SAMPLES + self.programs.len();
-        for event in self.events() {
-            let mut made = self.event_report(event, &mut rows_left);
-            // Events with equal notes share them in memory: there may be thousands of events without samples, all with the same notes.
-            if let Some(before) = report.events.last().filter(|before| before.notes == made.notes) {
-                made.notes = Arc::clone(&before.notes);
-            }
-            report.events.push(made);
         }
-        report
+    }
+
+    /// Reports of the selected events, each made when it is reached.
+    fn event_reports(&self) -> impl Iterator<Item = EventReport> + Clone {
+        let mut rows_left = ROWS_WITHOUT_SAMPLES + self.programs.len();
+        self.events().map(move |event| self.event_report(event, &mut rows_left))
     }
 
     /// Returns the notes about the recording as a whole.

@@ -7,7 +7,7 @@ use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
 use crate::model::{
     Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
-    Known, OverTime, Program, Reason, Report, RowOverTime,
+    Known, OverTime, Program, Reason, RowOverTime,
 };
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, PivotCell};
@@ -35,17 +35,6 @@ pub(crate) fn over_time(
     let intervals = IntervalQuery::new(recording, index, options, interval_ns)?;
     let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
     Ok(intervals.report(&facts, 0, options.limit, &facts.selection.asked))
-}
-
-/// Makes the report by program, and the costs over time of all programs, even of programs that `options` leave out of the rows.
-pub(crate) fn by_prog_over_time(
-    recording: &OpenRecording<'_>,
-    index: &Index,
-    options: &Options,
-) -> Result<(Report, OverTime)> {
-    let intervals = IntervalQuery::new(recording, index, options, None)?;
-    let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
-    Ok((facts.report(), intervals.report(&facts, 0, None, &Asked::default())))
 }
 
 /// Intervals of equal length.

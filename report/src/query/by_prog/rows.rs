@@ -167,8 +167,7 @@ pub(super) struct Basis {
 pub(crate) struct ProgramRow {
     /// Position of the program.
     pub(super) program: usize,
-    /// Charges to the program; rows without samples share one value.
-    pub(crate) charges: Arc<Charges>,
+    pub(crate) charges: Charges,
     pub(crate) sampled_per_run: Known<SampledPerRun>,
     pub(crate) blind: Option<Reason>,
     /// Time in the program that run statistics have and samples lack, ns; `blind` has the reason.
@@ -253,9 +252,9 @@ fn without_entry(line: &Line) -> Line {
 impl Facts<'_> {
     /// Returns true if samples show that a program was reached by tail calls: the program itself has samples, but by run statistics it has no runs.
     pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
-        let was_entered = |(number, charges): (u32, &Charges)| {
+        let was_entered = |(number, charges): (u32, Charges)| {
             let runs = self.programs[number as usize].runs.value();
-            ran_in_a_sample(charges) && runs.is_some_and(|runs| runs.count == 0)
+            ran_in_a_sample(&charges) && runs.is_some_and(|runs| runs.count == 0)
         };
         ledger.programs.iter().any(was_entered)
     }
@@ -273,9 +272,9 @@ impl Facts<'_> {
     }
 
     /// Returns the row of a program in an event.
-    pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Arc<Charges>) -> ProgramRow {
+    pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Charges) -> ProgramRow {
         let (known, basis) = (&self.programs[program], &event.basis);
-        let blind = self.blind(event, program);
+        let blind = blind(known, &self.common.traits[program], &charges, basis, event.tail_calls);
         ProgramRow {
             program,
             unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(known, &charges, reason, basis)),
@@ -295,20 +294,14 @@ pub(super) fn program_rows(
     lists_without_samples: bool,
 ) -> Vec<ProgramRow> {
     let (programs, charged) = (&facts.programs, &of.ledger.programs);
-    let sampled = charged.iter().map(|(number, _)| number as usize);
+    let sampled = charged.iter().map(|(number, charges)| (number as usize, charges));
     let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|program| {
         facts.common.traits[*program].without_samples == WithoutSamples::Listed && !charged.has(*program as u32)
     });
-    let none = Arc::new(Charges::default());
-    // Allocated in one step: with many programs, rows take most of the memory.
-    let mut rows: Vec<ProgramRow> = Vec::with_capacity(charged.iter().count() + without.clone().count());
-    rows.extend(sampled.chain(without).map(|program| {
-        let charges = match charged.has(program as u32) {
-            true => Arc::new(charged.get(program as u32)),
-            false => Arc::clone(&none),
-        };
+    let rows = sampled.chain(without.map(|program| (program, Charges::default()))).map(|(program, charges)| {
         ProgramRow { parts: split_rows(facts, event, program as u32), ..facts.row(of, program, charges) }
-    }));
+    });
+    let mut rows: Vec<ProgramRow> = rows.collect();
     rows.sort_unstable_by(|a, b| {
         let order = match facts.options.sort {
             Sort::Cost => b.cost().cmp_weight(a.cost()),

@@ -16,14 +16,17 @@ use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, decimal, grouped, listed, seconds};
 use crate::model::{
-    Columns, EventReport, Exact, Gravity, History, Line, MissedProgram, OverTime, Program, Report, SourceRow,
+    Columns, EventOverTime, EventReport, Exact, Gravity, History, Line, MissedProgram, OverTime, Program, Report,
+    SourceRow,
 };
 use crate::options::{TableColumns, TableStyle};
+use crate::query::by_prog::lazy::LazyReport;
 use crate::{Error, Result};
 use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
 use entries::{EntryPlacement, LedgerEntry, other_lines, program_lines};
 use opening::opening;
 use spark::SparkColumn;
+use std::borrow::Borrow;
 use std::io;
 use std::rc::Rc;
 
@@ -49,54 +52,82 @@ const SOURCES: &str = "the same numbers by source: exact counters, the kernel's 
 /// Spark lines take 1/`SPARK_PART` of a table's width.
 const SPARK_PART: usize = 4;
 
-/// Returns the view of a report. Fails if `style` requests a column that does not exist.
-pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
-    let mut view = View::default();
-    let mut of_recording = closing(report);
-    for (index, event) in report.events.iter().enumerate() {
-        let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
-            let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
-            SparkColumn::new(report, event, it, scale)
-        });
-        let costs = event
-            .rows
-            .iter()
-            .filter_map(|row| columns::cost_percent(Some(event), row.line.as_deref(), row.unsampled.as_ref()));
-        let highest_cost = style.bars.then(|| costs.fold(0.0, f64::max));
-        let table = ProgTable { spark, highest_cost, ..ProgTable::new(report, event, Rates::Count, None) };
-        if index > 0 {
-            view.push(Block::Blank);
-        }
-        view.0.extend(opening(report, event));
+/// Returns the view of each event of a report, then of the recording as a whole. Fails if `style` requests a column that does not exist.
+pub(super) fn views<'r, E: Borrow<EventReport> + 'r>(
+    report: &'r Report,
+    (events, count): (impl Iterator<Item = E> + Clone, usize),
+    style: &'r TableStyle,
+    over_time: Option<&'r OverTime>,
+) -> Result<impl Iterator<Item = View<'r>>> {
+    let spark = move |index: usize| {
+        let (over_time, interval_ns) = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns)))?;
+        Some((over_time, Scale::new(over_time, interval_ns, fitting_bars(style.width / SPARK_PART))))
+    };
+    let table = move |(index, event): (usize, E)| ProgTable::styled(report, event, style, spark(index));
+    if style.columns != TableColumns::Fitting && !report.programs.is_empty() {
+        // An unknown column must fail before the first byte is written.
+        events.clone().enumerate().try_for_each(|event| table(event).columns(style).map(drop))?;
+    }
+    let of_event = move |(index, event)| {
+        let mut view = View(if index > 0 { vec![Block::Blank] } else { Vec::new() });
+        let table = table((index, event));
+        view.0.extend(opening(report, table.event()));
         if report.programs.is_empty() {
             view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
             let mut legend = if style.legend { table.legend() } else { Legend::default() };
             legend.marks.extend(table.spark.iter().map(|spark| (None, spark.note().into())));
             // With one event, the notes on the recording join the notes below the table. With several events, they follow the last table.
-            let more = if report.events.len() == 1 { std::mem::take(&mut of_recording) } else { Vec::new() };
+            let more = if count == 1 { closing(report) } else { Vec::new() };
             let notes = table.notes().into_iter().chain(more).collect();
             let sources = table.sources();
-            view.push(table.parts(style)?);
+            view.push(table.parts(style));
             view.0.extend(sources);
             view.push(Block::Notes(legend, notes));
         }
-    }
-    if report.events.is_empty() {
-        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
-    }
-    view.notes([""; 0], of_recording);
-    Ok(view)
+        view
+    };
+    let of_recording = move || {
+        let mut view = View::default();
+        if count == 0 {
+            view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
+        }
+        if count != 1 || report.programs.is_empty() {
+            view.notes([""; 0], closing(report));
+        }
+        view
+    };
+    Ok(events.enumerate().map(of_event).chain(std::iter::once_with(of_recording)))
+}
+
+/// Returns the view of a report.
+pub(super) fn view(report: &Report) -> Result<View<'_>> {
+    const STYLE: &TableStyle =
+        &TableStyle { columns: TableColumns::Fitting, hides_inclusive: false, bars: false, legend: false, width: 0 };
+    let events = (report.events.iter(), report.events.len());
+    Ok(View(views(report, events, STYLE, None)?.flat_map(|view| view.0).collect()))
+}
+
+/// Returns the views of a report whose events are made one at a time.
+pub(super) fn lazy_views<'r>(report: &'r LazyReport<'_>) -> Result<impl Iterator<Item = View<'r>>> {
+    let events = (report.events(), report.event_count());
+    views(&report.head, events, &report.style, report.over_time.as_ref())
 }
 
 /// Writes a CSV row for each line of each event, but not for lines that only tables have.
-pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
-    let fields = fields(report, None, Rates::Count, Extra::default());
-    let lines = report.events.iter().flat_map(|event| {
-        let programs = event.rows.iter().flat_map(move |row| program_lines(report, event, row));
-        programs.chain(other_lines(report, event, Rates::Count))
-    });
-    fields.write_csv(lines.filter(|line| !line.kind.is_empty()), out)
+pub(super) fn csv(
+    report: &Report,
+    events: impl Iterator<Item = impl Borrow<EventReport>>,
+    out: &mut Screen<'_>,
+) -> io::Result<()> {
+    fields(report, None, Rates::Count, Extra::default()).write_csv([], out)?;
+    for event in events {
+        let event = event.borrow();
+        let programs = event.rows.iter().flat_map(|row| program_lines(report, event, row));
+        let lines = programs.chain(other_lines(report, event, Rates::Count)).filter(|line| !line.kind.is_empty());
+        fields(report, None, Rates::Count, Extra::default()).write_csv_lines(lines, out)?;
+    }
+    Ok(())
 }
 
 /// Table of an event.
@@ -124,9 +155,9 @@ pub(super) fn above<'r>(report: &'r Report, event: &'r EventReport) -> Vec<Block
     opening(report, event)
 }
 
-struct ProgTable<'r> {
+struct ProgTable<'r, E = &'r EventReport> {
     report: &'r Report,
-    event: &'r EventReport,
+    event: E,
     rates: Rates,
     history: Option<&'r History>,
     /// Spark column, if requested.
@@ -135,41 +166,57 @@ struct ProgTable<'r> {
     highest_cost: Option<f64>,
 }
 
-impl<'r> ProgTable<'r> {
-    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> ProgTable<'r> {
+impl<'r, E: Borrow<EventReport> + 'r> ProgTable<'r, E> {
+    fn new(report: &'r Report, event: E, rates: Rates, history: Option<&'r History>) -> ProgTable<'r, E> {
         ProgTable { report, event, rates, history, spark: None, highest_cost: None }
+    }
+
+    fn styled(
+        report: &'r Report,
+        event: E,
+        style: &TableStyle,
+        spark: Option<(&'r EventOverTime, Scale)>,
+    ) -> ProgTable<'r, E> {
+        let of = event.borrow();
+        let spark = spark.map(|(over_time, scale)| SparkColumn::new(report, of, over_time, scale));
+        let costs = of.rows.iter();
+        let costs = costs.filter_map(|it| columns::cost_percent(Some(of), it.line.as_deref(), it.unsampled.as_ref()));
+        let highest_cost = style.bars.then(|| costs.fold(0.0, f64::max));
+        ProgTable { spark, highest_cost, ..ProgTable::new(report, event, Rates::Count, None) }
+    }
+
+    fn event(&self) -> &EventReport {
+        self.event.borrow()
     }
 
     fn fields(&self) -> LineColumns<'_, LedgerEntry<'_>> {
         let extra = Extra { highest_cost: self.highest_cost, spark: self.spark.as_ref(), history: self.history };
-        fields(self.report, Some(self.event), self.rates, extra)
+        fields(self.report, Some(self.event()), self.rates, extra)
     }
 
     fn sheet(&self) -> Sheet {
-        let programs = self.event.rows.iter().flat_map(|row| program_lines(self.report, self.event, row));
-        let lines: Vec<LedgerEntry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
+        let programs = self.event().rows.iter().flat_map(|row| program_lines(self.report, self.event(), row));
+        let lines: Vec<LedgerEntry<'_>> = programs.chain(other_lines(self.report, self.event(), self.rates)).collect();
         sheet_of(&self.fields(), &lines)
     }
 
     /// Part `nth` of the table, `None` after the last part. The last part has the lines that are not programs: groups, unattributed samples, totals.
     fn part(&self, nth: usize) -> Option<Sheet> {
-        let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
+        let mut programs = self.event().rows.chunks(ROWS_AT_ONCE);
         let lines = if nth == programs.len() {
-            other_lines(self.report, self.event, self.rates)
+            other_lines(self.report, self.event(), self.rates)
         } else {
-            programs.nth(nth)?.iter().flat_map(|row| program_lines(self.report, self.event, row)).collect()
+            programs.nth(nth)?.iter().flat_map(|row| program_lines(self.report, self.event(), row)).collect()
         };
         Some(sheet_of(&self.fields(), &lines))
     }
 
-    /// Returns the table in parts. Fails if a requested column does not exist.
-    fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
-        let (table, style) = (Rc::new(self), style.clone());
-        // An unknown column must fail before the first byte is written.
-        table.columns(&style)?;
-        let (of_columns, style_of_columns) = (Rc::clone(&table), style.clone());
-        let columns = move || of_columns.columns(&style_of_columns).unwrap_or_default();
-        Ok(Block::Parts(Box::new(columns), Box::new(move |nth| styled(table.part(nth)?, &style).ok())))
+    /// Returns the table in parts. The requested columns must exist.
+    fn parts(self, style: &'r TableStyle) -> Block<'r> {
+        let table = Rc::new(self);
+        let of_columns = Rc::clone(&table);
+        let columns = move || of_columns.columns(style).unwrap_or_default();
+        Block::Parts(Box::new(columns), Box::new(move |nth| styled(table.part(nth)?, style).ok()))
     }
 
     fn columns(&self, style: &TableStyle) -> Result<Vec<Column>> {
@@ -179,7 +226,7 @@ impl<'r> ProgTable<'r> {
 
     /// Table that compares the sources of the numbers; empty if the event has no exact counters.
     fn sources(&self) -> Vec<Block<'static>> {
-        if self.event.sources.is_empty() {
+        if self.event().sources.is_empty() {
             return Vec::new();
         }
         let columns = [
@@ -196,7 +243,7 @@ impl<'r> ProgTable<'r> {
             let [id, name] = first;
             vec![id, name, grouped(exact.runs), runs, cells::time(exact), time, sampled, cells::measured(exact)]
         };
-        let rows = self.event.sources.iter().flat_map(|source| {
+        let rows = self.event().sources.iter().flat_map(|source| {
             let SourceRow { program, sampled_ns_per_run, .. } = *source;
             let program = &self.report.programs[program];
             let whole = program.exact.value().map(|exact| {
@@ -219,12 +266,12 @@ impl<'r> ProgTable<'r> {
 
     /// Legend of the columns and of the marks that the table has.
     fn legend(&self) -> Legend {
-        let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
-        let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
+        let lines = self.event().rows.iter().filter_map(|row| row.line.as_deref());
+        let mut lines = lines.chain(self.event().groups.iter().filter_map(|group| group.line.as_ref()));
         let has_shared_entry = |line: &Line| line.columns.as_deref().is_some_and(Columns::has_shared_entry);
-        let groups = &self.event.groups;
+        let groups = &self.event().groups;
         let marks = [
-            (!self.event.sources.is_empty(), None, EXACT_LEGEND),
+            (!self.event().sources.is_empty(), None, EXACT_LEGEND),
             (lines.any(has_shared_entry), Some(ENTRY), SHARED_ENTRY),
             (!groups.is_empty(), Some(STATISTICS), GROUP_RATES),
             (groups.iter().any(|group| group.programs_with_runs < group.programs.len()), None, PARTIAL_RUNS),
@@ -236,12 +283,12 @@ impl<'r> ProgTable<'r> {
     /// Notes on the event and on the source of its runs.
     fn notes(&self) -> Vec<GradedNote> {
         let sources = self.source_of_runs().map(|text| (Gravity::Inexact, text));
-        sources.into_iter().chain(self.event.notes.iter().map(graded)).collect()
+        sources.into_iter().chain(self.event().notes.iter().map(graded)).collect()
     }
 
     /// Note on the source of runs and times per run; `None` if no program of the table was counted exactly throughout.
     fn source_of_runs(&self) -> Option<String> {
-        let programs = self.event.rows.iter().map(|row| &self.report.programs[row.program]);
+        let programs = self.event().rows.iter().map(|row| &self.report.programs[row.program]);
         let (exact, others): (Vec<_>, Vec<_>) = programs.partition(|program| program.exact_throughout().is_some());
         let by_statistics = others.into_iter().filter(|program| program.runs.is_value());
         let by_statistics: Vec<String> = by_statistics.map(Program::label_with_id).collect();
@@ -273,7 +320,7 @@ fn sheet_of<'r>(fields: &LineColumns<'_, LedgerEntry<'r>>, lines: &[LedgerEntry<
 /// Applies the user's selection of columns. Fails if a selected column does not exist.
 fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
     let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
-    let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
+    let fitting = |sheet: Sheet| if style.hides_inclusive { sheet.without_column(INCLUSIVE) } else { sheet };
     let styled = match &style.columns {
         TableColumns::Fitting => return Ok(fitting(sheet)),
         TableColumns::Only(names) => sheet.with_columns(names),
