@@ -259,6 +259,9 @@ fn mounts_and_namespaces_are_seen() {
         let command = row(&bare, check)["limits"][0]["command"].as_str().unwrap();
         assert_eq!(status(&shell(command), check), "ok", "{command}");
     }
+    // ProtectKernelTunables= of systemd does this.
+    let masked = shell("mount --bind /dev/null /proc/kallsyms");
+    assert_eq!(limit(&masked, "kernel addresses"), "kallsyms-masked");
 }
 
 /// Uses a seccomp filter that refuses perf_event_open, like the filters of containers.

@@ -181,6 +181,11 @@ impl Kallsyms {
         read().map_err(|source| Error::new(PATH, source))
     }
 
+    /// Returns true if this process sees no table: a container or a service manager may mount an empty file over it.
+    pub fn is_masked() -> bool {
+        File::open(PATH).and_then(|mut file| file.read(&mut [0])).map_or(true, |bytes| bytes == 0)
+    }
+
     /// Creates a table from its text.
     pub fn from_text(text: Vec<u8>) -> Kallsyms {
         Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }

@@ -348,6 +348,15 @@ fn files_that_are_not_of_one_recording_are_refused() {
     assert!(twice.contains("part-0.data and part-2.data: the same recording twice"), "{twice}");
     let inside = refused(vec![whole.clone(), second.clone()]);
     assert!(inside.contains("part-0.data and part-1.data: both have samples of the same "), "{inside}");
+    // Clocks start at the boot, so files of several boots can have the same times.
+    let parsed = File::parse(&second).unwrap();
+    let section = parsed.feature(Feature::CLOCK_DATA.0).unwrap();
+    let mut clock = ClockData::parse(section.0, section.1, parsed.endian()).unwrap().value;
+    clock.wall_clock_ns += 3_600_000_000_000;
+    let mut rebooted = Vec::new();
+    clock.encode(&mut Writer::new(&mut rebooted, Endian::Little));
+    let boot = refused(vec![whole.clone(), with_feature(&second, Feature::CLOCK_DATA, &rebooted)]);
+    assert!(boot.contains("part-0.data and part-1.data: recorded after different boots"), "{boot}");
     let mut host = Vec::new();
     Text(b"other").encode(&mut Writer::new(&mut host, Endian::Little));
     let host = refused(vec![first.clone(), with_feature(&second, Feature::HOSTNAME, &host)]);

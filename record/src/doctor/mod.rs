@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bprec_bpf::Profiler;
 use bprec_format::{AttrFlags, EventAttr, event_type, software};
-use bprec_host::{Answer, Capability, mounts_of_type, sysctl_number};
+use bprec_host::{Answer, Capability, Kallsyms, mounts_of_type, sysctl_number};
 use rustix::process::{Resource, getrlimit};
 
 use crate::events::{Abilities, machine};
@@ -187,6 +187,9 @@ fn programs() -> Vec<Finding> {
     let level = restrict
         .map_or_else(|| "kernel.kptr_restrict unknown".to_owned(), |it| format!("kernel.kptr_restrict is {it}"));
     findings.push(match hidden {
+        None if Kallsyms::is_masked() => {
+            Finding::new("kernel addresses", "/proc/kallsyms has no symbols", Some(Limit::KallsymsMasked))
+        }
         None => Finding::new("kernel addresses", format!("shown ({level})"), None),
         Some(_) if restrict.is_some_and(|it| it >= 2) => {
             Finding::new("kernel addresses", format!("hidden ({level})"), Some(Limit::AddressesHidden))

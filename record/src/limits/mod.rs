@@ -96,6 +96,10 @@ limits! {
     /// The kernel hides addresses from this user.
     AddressesHiddenFromUser = "addresses-hidden-from-user", "samples of BPF programs are n/a and kernel functions have no names",
         Command("sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1");
+    /// /proc/kallsyms is empty in this mount namespace or cannot be opened.
+    KallsymsMasked = "kallsyms-masked", "kernel functions have no names, and samples in trampolines and dispatchers are not charged \
+                                         to programs",
+        Hint("a mount namespace with /proc/kallsyms: systemd's ProtectKernelTunables= hides it");
     /// `bpf_jit_enable` is 0: the kernel interprets programs instead of compiling them.
     NoJit = "no-jit", "the kernel interprets programs: they have no machine code, and their samples are not charged to them",
         Command("sysctl net.core.bpf_jit_enable=1");

@@ -6,8 +6,8 @@ use std::io::{BufRead, Read};
 
 use bprec_format::records::{BuildId, Mmap2, Mmap2File};
 use bprec_format::{RecordType, SampleLayout, misc};
-use bprec_host::SymbolReader;
 use bprec_host::elf::build_id_in_notes;
+use bprec_host::{Kallsyms, SymbolReader};
 
 use super::maps::hexadecimal;
 use super::{NO_PID, append};
@@ -53,9 +53,13 @@ impl KernelText {
     fn find() -> Result<KernelText, String> {
         let mut symbols = SymbolReader::open().map_err(|error| error.to_string())?;
         let Some((text, stext)) = text_starts(&mut symbols) else {
-            return Err(
-                "/proc/kallsyms has neither _text nor _stext, which mark the start of the kernel's code".to_owned()
-            );
+            return Err(format!(
+                "/proc/kallsyms has neither _text nor _stext, which mark the start of the kernel's code{}",
+                match Kallsyms::is_masked() {
+                    true => format!(": it is empty; bprec needs {}", Limit::KallsymsMasked.remedy()),
+                    false => String::new(),
+                }
+            ));
         };
         let (reference, start) = match text {
             Some(addr) => ("_text", addr),

@@ -14,10 +14,15 @@ use std::path::{Path, PathBuf};
 /// CPUs one after another: a file may have samples that are later than the first sample of the next file.
 const OVERLAP_MAX_NS: u64 = 250_000_000;
 
+/// Largest difference of the wall clocks at one time of the recording clock that setting the wall clock explains. A clock starts at the boot.
+const CLOCK_SET_NS: u128 = 60_000_000_000;
+
 /// Facts that order files and distinguish machines.
 struct FileFacts {
     first_ns: u64,
     last_ns: u64,
+    /// Wall clock when the clock of the samples was 0, ns since 1970.
+    wall_at_zero_ns: Option<i128>,
     /// Facts by name that tell machines and boots apart: two files with different values of a fact do not belong together. `None` if the file lacks
     /// the fact.
     machine: [(&'static str, Option<String>); 3],
@@ -36,7 +41,9 @@ impl FileFacts {
             ("kernel", recording.text(Feature::OSRELEASE)),
             ("architecture", recording.text(Feature::ARCH)),
         ];
-        Ok(FileFacts { first_ns, last_ns, machine })
+        let clock = recording.files().first().and_then(|file| file.clock);
+        let wall_at_zero_ns = clock.map(|(wall_ns, clock_ns)| i128::from(wall_ns) - i128::from(clock_ns));
+        Ok(FileFacts { first_ns, last_ns, wall_at_zero_ns, machine })
     }
 }
 
@@ -78,9 +85,14 @@ impl Input {
                 return Err(failed(input, "the same recording twice, or two recordings of the same time".to_owned()));
             }
             if overlap_ns > OVERLAP_MAX_NS {
-                let overlap = overlap_ns as f64 / 1e9;
-                let problem =
-                    format!("both have samples of the same {overlap:.3} s; files of one recording do not overlap");
+                let clocks = latest.wall_at_zero_ns.zip(next.wall_at_zero_ns);
+                let problem = if clocks.is_some_and(|(one, other)| one.abs_diff(other) > CLOCK_SET_NS) {
+                    "recorded after different boots, as their clocks show; --since and --until choose the files of one boot"
+                        .to_owned()
+                } else {
+                    let overlap = overlap_ns as f64 / 1e9;
+                    format!("both have samples of the same {overlap:.3} s; files of one recording do not overlap")
+                };
                 return Err(failed(of_latest, problem));
             }
         }
