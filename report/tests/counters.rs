@@ -308,7 +308,8 @@ fn exact_counts_of_a_part_of_the_time_stand_beside_statistics() {
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     let row = table.lines().find(|line| line.starts_with("11 ")).unwrap();
     assert!(row.contains("  9,007  ") && !row.contains("  700  "), "{table}");
-    let note = table.lines().find(|line| line.contains("RUNS and NS/RUN are counted exactly, except for these")).unwrap();
+    let note =
+        table.lines().find(|line| line.contains("RUNS and NS/RUN are counted exactly, except for these")).unwrap();
     assert!(note.contains("account_syscall_enter (11)") && !note.contains("account_syscall_exit (13)"), "{note}");
     assert!(
         table.contains("programs no longer counted exactly: account_syscall_enter (11) (it ran too often)"),
