@@ -246,6 +246,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     if !args.maps.is_empty() {
+        if args.programs.limit.is_some() && (args.form.format.csv || args.form.format.markdown) {
+            bail!("the argument '--limit <N>' cannot be used with '--maps' and a table, which has no entries");
+        }
         let options = MapsOptions {
             maps: args.maps,
             programs: args.programs.select.prog,
