@@ -298,10 +298,13 @@ pub(super) fn program_rows(
     let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|program| {
         facts.common.traits[*program].without_samples == WithoutSamples::Listed && !charged.has(*program as u32)
     });
-    let rows = sampled.chain(without.map(|program| (program, Charges::default()))).map(|(program, charges)| {
-        ProgramRow { parts: split_rows(facts, event, program as u32), ..facts.row(of, program, charges) }
-    });
-    let mut rows: Vec<ProgramRow> = rows.collect();
+    let found = sampled.chain(without.map(|program| (program, Charges::default())));
+    // Allocated in one step: with many programs, rows take most of the memory.
+    let mut rows: Vec<ProgramRow> = Vec::with_capacity(found.clone().count());
+    rows.extend(found.map(|(program, charges)| ProgramRow {
+        parts: split_rows(facts, event, program as u32),
+        ..facts.row(of, program, charges)
+    }));
     rows.sort_unstable_by(|a, b| {
         let order = match facts.options.sort {
             Sort::Cost => b.cost().cmp_weight(a.cost()),
