@@ -106,6 +106,8 @@ pub(super) fn of_time(chosen: &Value, recording: &str) {
     for title in &inward[1..] {
         let is_it = |node: &Value| {
             let (name, percent) = (node["name"].as_str().unwrap(), node["program_percent"].as_f64().unwrap());
+            // The page names this part as the legend of the costs does.
+            let name = if name == "(entry)" { "what runs it" } else { name };
             *title == format!("{name}: {percent:.2} % of the program")
         };
         assert!(nodes.iter().any(is_it) || title.starts_with('…'), "{recording}: {title}: {nodes:?}");
