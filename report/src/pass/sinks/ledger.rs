@@ -53,7 +53,7 @@ impl ProgramCharges {
     }
 
     /// Programs with charges, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Charges)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Charges)> + Clone {
         self.cells.chunk_by(|a, b| a.program == b.program).map(|cells| (cells[0].program, charges(cells)))
     }
 
