@@ -167,7 +167,8 @@ pub(super) struct Basis {
 pub(crate) struct ProgramRow {
     /// Position of the program.
     pub(super) program: usize,
-    pub(crate) charges: Charges,
+    /// Charges of the program; rows without charges share them, because there may be many.
+    pub(crate) charges: Arc<Charges>,
     pub(crate) sampled_per_run: Known<SampledPerRun>,
     pub(crate) blind: Option<Reason>,
     /// Time in the program that run statistics have and samples lack, ns; `blind` has the reason.
@@ -272,7 +273,7 @@ impl Facts<'_> {
     }
 
     /// Returns the row of a program in an event.
-    pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Charges) -> ProgramRow {
+    pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Arc<Charges>) -> ProgramRow {
         let (known, basis) = (&self.programs[program], &event.basis);
         let blind = blind(known, &self.common.traits[program], &charges, basis, event.tail_calls);
         ProgramRow {
@@ -294,11 +295,12 @@ pub(super) fn program_rows(
     lists_without_samples: bool,
 ) -> Vec<ProgramRow> {
     let (programs, charged) = (&facts.programs, &of.ledger.programs);
-    let sampled = charged.iter().map(|(number, charges)| (number as usize, charges));
+    let sampled = charged.iter().map(|(number, charges)| (number as usize, Arc::new(charges)));
+    let none = Arc::new(Charges::default());
     let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|program| {
         facts.common.traits[*program].without_samples == WithoutSamples::Listed && !charged.has(*program as u32)
     });
-    let found = sampled.chain(without.map(|program| (program, Charges::default())));
+    let found = sampled.chain(without.map(|program| (program, Arc::clone(&none))));
     // Allocated in one step: with many programs, rows take most of the memory.
     let mut rows: Vec<ProgramRow> = Vec::with_capacity(found.clone().count());
     rows.extend(found.map(|(program, charges)| ProgramRow {

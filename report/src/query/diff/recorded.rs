@@ -417,7 +417,7 @@ impl SideBuilder<'_> {
 
     fn of_event(&self, number: usize, event: &EventFacts<'_>, at: usize) -> OfEvent {
         let charges = event.ledger.programs.get(at as u32);
-        let row = self.facts.row(event, at, charges);
+        let row = self.facts.row(event, at, charges.into());
         if let Some(why) = row.lack().filter(|_| !row.has_samples()) {
             return OfEvent { charged: Known::Unknown(why.clone()), inside: Known::Unknown(why.clone()) };
         }
