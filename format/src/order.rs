@@ -57,6 +57,7 @@ pub struct OrderedRun<'a> {
 impl OrderedRun<'_> {
     /// Record of an entry; `None` if the entry does not belong to this run. A record in a mapped file comes with the
     /// data outside its size, too.
+    #[inline]
     pub(crate) fn record(&self, entry: &OrderedRecord, endian: Endian) -> Option<Result<Record<'_>>> {
         if entry.file == KEPT {
             let (bytes, offset) = self.bytes(entry)?;

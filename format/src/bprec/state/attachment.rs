@@ -46,14 +46,12 @@ impl AttachTarget {
     }
 
     /// Appends public words.
-    #[must_use]
     pub fn words(mut self, words: impl AsRef<[u8]>) -> AttachTarget {
         self.text.extend_from_slice(words.as_ref());
         self
     }
 
     /// Appends a name.
-    #[must_use]
     pub fn name(self, kind: Secret, name: impl AsRef<[u8]>) -> AttachTarget {
         let start = self.text.len() as u16;
         let mut target = self.words(name);
