@@ -357,15 +357,15 @@ impl ScreenSource<'_> {
         }
         if let Some(late) = event.late_ticks {
             let effect = match late.missing {
-                MissingTicks::All => "shares are scaled up",
-                MissingTicks::Idle => "the others are idle time",
-                MissingTicks::Unknown => "shares may be too low",
+                MissingTicks::All => "shares scaled up",
+                MissingTicks::Idle => "the rest is idle",
+                MissingTicks::Unknown => "shares may be low",
             };
-            push(true, format!("only {:.0} % of the timer's ticks arrived: {effect}", late.arrived_percent));
+            push(true, format!("{:.0} % of timer ticks: {effect}", late.arrived_percent));
         }
         if let Some(margin) = overview.margin_percent {
             let samples = counted(event.total.count.samples, "sample");
-            push(false, format!("BPF: ± {} percentage points, from {samples}", fixed(margin, 2)));
+            push(false, format!("BPF ± {} points, {samples}", fixed(margin, 2)));
         }
         let mut runs = report.programs.iter().filter_map(|program| program.runs.value()).peekable();
         match (runs.peek().is_some(), runs.any(|runs| runs.estimate.is_some())) {

@@ -332,8 +332,12 @@ impl Dashboard<'_> {
         let mut said: Vec<&Trust> = self.screen.trust.iter().collect();
         said.sort_by_key(|trust| !trust.lacks);
         let mut line = Line::default();
-        for (at, trust) in said.into_iter().enumerate() {
-            let text = format!("{}{}", if at == 0 { " " } else { " · " }, self.palette.charset.shown(&trust.text));
+        for trust in said {
+            let text = format!(
+                "{}{}",
+                if line.spans.is_empty() { " " } else { " · " },
+                self.palette.charset.shown(&trust.text)
+            );
             if line.width() + Span::raw(&text).width() <= usize::from(width) {
                 line.push_span(if trust.lacks { Span::styled(text, self.palette.warning()) } else { text.dim() });
             }
