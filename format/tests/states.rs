@@ -8,8 +8,8 @@ use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, Aggregation, AttachTarget, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent,
     CounterEvents, CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram,
-    KernelSymbol, LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray, Program,
-    ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
+    HolderTimes, KernelSymbol, LinkMisses, Loss, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses, ProgArray,
+    Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
     SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
@@ -294,6 +294,9 @@ fn state() -> impl Strategy<Value = State> {
                 let link = |(link_id, prog_id, first, last)| LinkMisses { link_id, prog_id, first, last };
                 State::ProbeMisses(ProbeMisses { time_ns, links: links.into_iter().map(link).collect() })
             }
+        ),
+        (any::<(u64, u64)>(), prop::collection::vec(any::<(u32, u64)>(), 0..5)).prop_map(
+            |((from_ns, to_ns), processes)| State::HolderTimes(HolderTimes { from_ns, to_ns, processes })
         ),
         prop::collection::vec([text; 5], 0..3).prop_map(|all| {
             let container = |[id, pod_uid, namespace, pod, container]: [String; 5]| PodContainer {

@@ -17,8 +17,8 @@ pub(crate) const PERIOD_NS: &str = "1000000";
 /// Agents, each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer that both write to. The first agent has all
 /// parts; the other agents show the cost of single parts.
 const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
-/// Task names of the victims and of the agent.
-const MEASURED_TASKS: &str = "victim,bprec-load";
+/// Task name of the victims.
+const VICTIM: &str = "victim";
 /// Largest deviation of a bill from the measured difference, in per cent.
 const MAX_DEVIATION: f64 = 10.0;
 
@@ -109,23 +109,29 @@ impl Programs<'_> {
         Ok(run)
     }
 
-    /// Returns the bill of the process `pid`.
+    /// Returns the bill of the process `pid`: the cost in the victims, and the time of its own tasks.
     fn bill(&self, path: &Path, pid: u32) -> Result<Billed> {
-        let mut report = Command::new(self.bprec);
-        // Selects the measured tasks: the tracepoint also costs all other tasks, which are not measured.
-        report.args(["report", "--bill", "--json", "--comms", MEASURED_TASKS, "-i"]).arg(path);
-        let bill: Value = serde_json::from_str(&command::output(&mut report)?).context("read the bill")?;
-        let owners = bill["events"][0]["owners"].as_array().context("the bill has no owners")?;
-        let is_agent = |owner: &&Value| owner["pids"].as_array().is_some_and(|pids| pids.contains(&pid.into()));
-        let owner =
-            owners.iter().find(is_agent).with_context(|| format!("the bill has no owner with process {pid}"))?;
+        // The tracepoint also costs all other tasks, which are not measured.
+        let in_victims = self.owner(path, pid, &["--comms", VICTIM])?;
         let weight = |value: &Value| value["weight"].as_u64().context("the bill has no weight");
+        let own_ns = weight(&self.owner(path, pid, &[])?["own_tasks"])?;
         Ok(Billed {
-            sum_ns: weight(owner)?,
-            in_others_ns: weight(&owner["in_others"])?,
-            own_ns: weight(&owner["own_tasks"])?,
-            causes_ns: weight(&owner["causes"])?,
+            sum_ns: weight(&in_victims)? + own_ns,
+            in_others_ns: weight(&in_victims["in_others"])?,
+            own_ns,
+            causes_ns: weight(&in_victims["causes"])?,
         })
+    }
+
+    /// Returns the row of the owner that has the process `pid`.
+    fn owner(&self, path: &Path, pid: u32, selection: &[&str]) -> Result<Value> {
+        let mut report = Command::new(self.bprec);
+        report.args(["report", "--bill", "--json"]).args(selection).arg("-i").arg(path);
+        let mut bill: Value = serde_json::from_str(&command::output(&mut report)?).context("read the bill")?;
+        let owners = bill["events"][0]["owners"].as_array_mut().context("the bill has no owners")?;
+        let is_agent = |owner: &&mut Value| owner["pids"].as_array().is_some_and(|pids| pids.contains(&pid.into()));
+        let owner = owners.iter_mut().find(is_agent);
+        Ok(owner.with_context(|| format!("the bill has no owner with process {pid}"))?.take())
     }
 }
 

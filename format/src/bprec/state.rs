@@ -17,6 +17,7 @@ mod attachment;
 mod contents;
 mod counters;
 mod functions;
+mod holders;
 mod identity;
 mod probes;
 mod runs;
@@ -33,6 +34,7 @@ pub use counters::{
 };
 
 pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
+pub use holders::HolderTimes;
 pub use identity::RecordingId;
 pub use probes::{LinkMisses, ProbeMisses};
 pub use runs::{ProgramRuns, RunStats};
@@ -156,6 +158,8 @@ states! {
     ProgArray(ProgArray) = 40,
     /// Hits of kprobes that ran no program.
     ProbeMisses(ProbeMisses) = 41,
+    /// CPU time of processes that hold programs.
+    HolderTimes(HolderTimes) = 42,
 }
 
 layout! {
@@ -337,6 +341,7 @@ impl State {
                 State::SharedCounters(SharedCounters { targets: half(&mut it.targets)?, ..*it })
             }
             State::ProbeMisses(it) => State::ProbeMisses(ProbeMisses { links: half(&mut it.links)?, ..*it }),
+            State::HolderTimes(it) => State::HolderTimes(HolderTimes { processes: half(&mut it.processes)?, ..*it }),
             State::KernelSymbols(symbols) => State::KernelSymbols(half(symbols)?),
             State::PodContainers(containers) => State::PodContainers(half(containers)?),
             State::FileFunctions(it) => {

@@ -112,8 +112,8 @@ impl StateWriter {
 #[cfg(test)]
 mod tests {
     use bprec_format::bprec::state::{
-        FileFunction, FileFunctions, KernelSymbol, LinkMisses, PodContainer, ProbeMisses, ProgramCounters, ProgramRuns,
-        Reading, RunCounts, RunStats, SharedCounters, SharedTarget, TargetCounters,
+        FileFunction, FileFunctions, HolderTimes, KernelSymbol, LinkMisses, PodContainer, ProbeMisses, ProgramCounters,
+        ProgramRuns, Reading, RunCounts, RunStats, SharedCounters, SharedTarget, TargetCounters,
     };
     use bprec_format::records::Mmap2File;
     use bprec_format::{Record, Records};
@@ -156,6 +156,11 @@ mod tests {
             State::ProgramCounters(ProgramCounters { time_ns: 7, targets: list(counted) }),
             State::SharedCounters(SharedCounters { time_ns: 7, targets: list(shared) }),
             State::ProbeMisses(ProbeMisses { time_ns: 7, links }),
+            State::HolderTimes(HolderTimes {
+                from_ns: 7,
+                to_ns: 8,
+                processes: (0..8000).map(|pid| (pid, 9)).collect(),
+            }),
             State::KernelSymbols(list(|at| KernelSymbol { addr: at.into(), len_bytes: 1, name: name() })),
             State::PodContainers(list(|id| PodContainer { id: format!("{id:064}"), ..PodContainer::default() })),
             State::FileFunctions(FileFunctions { path: name(), file, functions }),
@@ -169,6 +174,7 @@ mod tests {
                     (State::ProgramCounters(all), State::ProgramCounters(part)) => all.targets.extend(part.targets),
                     (State::SharedCounters(all), State::SharedCounters(part)) => all.targets.extend(part.targets),
                     (State::ProbeMisses(all), State::ProbeMisses(part)) => all.links.extend(part.links),
+                    (State::HolderTimes(all), State::HolderTimes(part)) => all.processes.extend(part.processes),
                     (State::KernelSymbols(all), State::KernelSymbols(part)) => all.extend(part),
                     (State::PodContainers(all), State::PodContainers(part)) => all.extend(part),
                     (State::FileFunctions(all), State::FileFunctions(part)) => all.functions.extend(part.functions),

@@ -22,6 +22,17 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
+/// Returns the CPU time that a process has used, ns, by the clock of the scheduler; `None` if the process does not exist.
+pub(crate) fn process_time_ns(pid: u32) -> Option<u64> {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both calls write to locals. The second call is made only if the first has set the clock.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    is_read.then(|| time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
+}
+
 /// Returns CLOCK_BOOTTIME, the clock of `bpf_prog_info.load_time`, minus CLOCK_MONOTONIC, the clock of the recording. The difference grows
 /// while the machine is suspended.
 pub(crate) fn to_boottime_ns() -> i64 {

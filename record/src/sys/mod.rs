@@ -9,8 +9,8 @@ mod wait;
 
 pub(crate) use bprec_host::private_mount;
 pub(crate) use clock::{
-    CLOCK_MONOTONIC, file_timestamp, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns, thread_time,
-    to_boottime_ns,
+    CLOCK_MONOTONIC, file_timestamp, monotonic_ns, monotonic_resolution_ns, process_time_ns, realtime_unix_ns,
+    thread_time, to_boottime_ns,
 };
 pub(crate) use perf_event::{
     disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, pause_output, perf_event_open,

@@ -428,6 +428,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Attachment(attachment) => self.attachments.push(attachment),
             State::ProgArray(array) => self.prog_arrays.push(array),
             State::ProbeMisses(misses) => states.add_probe_misses(&misses),
+            State::HolderTimes(times) => states.holder_times.push(times),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
             }

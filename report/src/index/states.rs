@@ -31,6 +31,8 @@ pub(crate) struct States {
     pub(crate) prog_arrays: Vec<state::ProgArray>,
     /// Hits of kprobes that ran no program, by program id; `None` if a link was removed before the end.
     pub(crate) probe_misses: BTreeMap<u32, Option<u64>>,
+    /// CPU time of processes that hold programs, in each file.
+    pub(crate) holder_times: Vec<state::HolderTimes>,
     /// Contents of maps by id, if wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Containers of Kubernetes pods.

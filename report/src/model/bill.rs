@@ -140,7 +140,8 @@ pub struct BillParts {
     pub bill_percent: Option<f64>,
     /// Samples of the owner's programs in tasks of other owners.
     pub in_others: InOthers,
-    /// Samples of the owner's tasks, including samples of the owner's programs that ran in these tasks.
+    /// Time of the owner's tasks, including that of the owner's programs in these tasks: the CPU time of processes that hold programs if the recording
+    /// has it, and else their samples. `weight` counts the CPU time, `samples` the samples.
     pub own_tasks: OwnTasks,
     /// Samples of work that the owner's programs cause outside of programs, in tasks of other owners.
     pub causes: BillCauses,

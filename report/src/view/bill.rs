@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::io;
 
 /// Legend of the parts of a bill.
-const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's programs in tasks of others; OWN%: the owner's tasks, with BPF()% in the system \
+const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's programs in tasks of others; OWN%: the owner's tasks, by their CPU clock if recorded, with BPF()% in the system \
     call bpf() and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its buffers; UPROBE%: traps, single steps and returns of user probes; \
     HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred frees of maps and programs. Each sample is in one part of one owner";
 /// Meaning of `≈`.

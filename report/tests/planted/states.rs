@@ -4,9 +4,9 @@ use bprec_format::Secret;
 use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{
     AbsentEvent, AttachTarget, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit,
-    FileFunction, FileFunctions, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer, ProbeMisses,
-    ProgArray, Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters, SharedScope,
-    SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
+    FileFunction, FileFunctions, HolderTimes, KernelSymbol, LinkMisses, Map, MapContents, Missed, Owner, PodContainer,
+    ProbeMisses, ProgArray, Program, ProgramCounters, ProgramRuns, RunStats, Sampler, Session, SharedCounters,
+    SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters, UserSymbols,
 };
 use bprec_format::records::{BuildId, Mmap2File};
 
@@ -166,6 +166,7 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             time_ns: 1 << 40,
             links: vec![LinkMisses { link_id: 1, prog_id: PROG_ID, first: 0, last: Some(1) }],
         }),
+        State::HolderTimes(HolderTimes { from_ns: 1, to_ns: 2, processes: vec![(1, 1)] }),
         State::Unknown { kind: 999, body: p.secret("unknown state").into() },
     ];
     states.extend(attachments(p).into_iter().map(State::Attachment));

@@ -2,6 +2,7 @@
 //! attachments and owners of each program.
 
 mod entry;
+mod holder_times;
 mod holding;
 mod load_watcher;
 mod on_time;
@@ -10,11 +11,13 @@ mod programs;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bprec_format::bprec::state::{Missed, State};
 
 pub(crate) use entry::{Function, Known};
+use holder_times::HolderTimes;
 pub(crate) use holding::Holding;
 pub(crate) use load_watcher::LoadWatcher;
 pub(crate) use on_time::OnTime;
@@ -41,6 +44,7 @@ pub(crate) struct Inventory {
     /// Programs that were loaded at the start and could not be read.
     missed: Vec<Missed>,
     probes: Probes,
+    holder_times: HolderTimes,
     next_look: Instant,
     next_look_at_all: Instant,
     /// True once the user was told that references on programs cannot be read.
@@ -86,6 +90,7 @@ impl Inventory {
             purpose,
             missed,
             probes: Probes::new(),
+            holder_times: HolderTimes::default(),
             next_look: now + RELEASES_EVERY,
             next_look_at_all: now + ALL_RELEASES_EVERY,
             is_blind: false,
@@ -93,8 +98,8 @@ impl Inventory {
         })
     }
 
-    /// Writes the KSYMBOL and BPF_EVENT records, the infos and the states of all programs.
-    fn introduce(&self, context: &mut Context<'_>) -> Result<()> {
+    /// Writes the KSYMBOL and BPF_EVENT records, the infos and the states of all programs. Returns the processes that hold programs.
+    fn introduce(&self, context: &mut Context<'_>) -> Result<BTreeSet<u32>> {
         if let Some(layout) = context.out.layout() {
             for snapshot in context.programs.snapshots() {
                 let mut records = Vec::new();
@@ -106,20 +111,25 @@ impl Inventory {
         self.survey(true, context)
     }
 
-    fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+    /// Writes the states of programs for which they were not written yet. Returns the processes that hold these programs.
+    fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<BTreeSet<u32>> {
+        let mut holders = BTreeSet::new();
         if self.purpose == Purpose::Recording {
             let states = context.programs.survey(is_last);
             for state in &states {
-                if let State::Map(map) = state
-                    && map.btf_id != 0
-                    && let Ok(btf) = context.programs.btf(map.btf_id)
-                {
-                    context.out.keep_types(map.btf_id, &btf)?;
+                match state {
+                    State::Map(map) if map.btf_id != 0 => {
+                        if let Ok(btf) = context.programs.btf(map.btf_id) {
+                            context.out.keep_types(map.btf_id, &btf)?;
+                        }
+                    }
+                    State::Program(program) => holders.extend(program.owners.iter().map(|owner| owner.pid)),
+                    _ => (),
                 }
             }
             context.out.states(states)?;
         }
-        Ok(())
+        Ok(holders)
     }
 
     fn take_in(&mut self, event: LoadEvent, context: &mut Context<'_>) -> Result<()> {
@@ -207,7 +217,9 @@ impl Source for Inventory {
         } else {
             context.programs.begin_file();
         }
-        self.introduce(context)
+        let holders = self.introduce(context)?;
+        self.holder_times.begin(&holders);
+        Ok(())
     }
 
     fn tick(&mut self, tick: Tick, context: &mut Context<'_>) -> Result<Option<Instant>> {
@@ -238,6 +250,7 @@ impl Source for Inventory {
     /// At the end of sampling, switches off the events that announce loads. A count needs the loads until its last
     /// reading.
     fn switch(&mut self, is_on: bool) -> Result<()> {
+        self.holder_times.switch(is_on);
         let watcher = self.watcher.as_ref().filter(|_| !is_on && self.purpose == Purpose::Recording);
         watcher.iter().for_each(|watcher| watcher.disable());
         Ok(())
@@ -249,6 +262,7 @@ impl Source for Inventory {
         self.check_releases(context)?;
         self.survey(is_last, context)?;
         if self.purpose == Purpose::Recording {
+            context.out.state(self.holder_times.end())?;
             match self.probes.end(context.programs) {
                 Ok(states) => context.out.states(states)?,
                 Err(error) => self.no_misses(&error, context),

@@ -51,7 +51,11 @@ pub(crate) fn bill(
         let lists_without_samples = rows <= rows_left;
         rows_left -= if lists_without_samples { rows } else { 0 };
         // The lines of each event are freed after its bill: a recording may have thousands of events.
-        builder.event(event, std::mem::take(lines.of(event)), lists_without_samples)
+        let mut lines = std::mem::take(lines.of(event));
+        if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
+            lines.count_by_clock(&index.states.holder_times, &owners, weight_of_ns);
+        }
+        builder.event(event, lines, lists_without_samples)
     });
     Ok(Bill {
         format: "bprec bill",

@@ -46,18 +46,31 @@ impl Facts<'_> {
         !is_inherited && online == Some(opened.ids.len()) && has_idle
     }
 
+    /// Returns true if the event sampled user space and the kernel on all CPUs, and neither the kernel nor a BPF program dropped samples by a rule.
+    fn samples_all_tasks(&self, event: usize) -> bool {
+        let excluded = [AttrFlags::EXCLUDE_USER, AttrFlags::EXCLUDE_KERNEL];
+        let flags = self.recording.event(event).attr.flags;
+        self.is_system_wide(event)
+            && !excluded.into_iter().any(|part| flags.contains(part))
+            && !self.index.lost.filtered.contains_key(&event)
+            && self.recording.kinds[event] == EventKind::Pmu
+    }
+
+    /// Returns the weight of 1 ns of CPU time, if the samples of the event and the selection stand for all CPU time of all tasks.
+    pub(super) fn weight_of_cpu_ns(&self, event: usize) -> Option<f64> {
+        let is_all = self.selection.window.whole && self.narrowed().is_none() && self.samples_all_tasks(event);
+        let capacity_ns = self.capacity_ns(event).into_value().filter(|capacity_ns| is_all && *capacity_ns > 0)?;
+        // If ticks are missing on idle and busy CPUs alike, the weight of the ticks that arrived stands for the capacity.
+        Some(self.event(event).machine.into_value()? as f64 / capacity_ns as f64)
+    }
+
     /// Returns the arrived ticks and their share, %, if fewer than [`LATE_PERCENT`] of the timer's ticks arrived and nothing else explains this.
     fn arrived_late(&self, event: usize, capacity_ns: u64) -> Option<(Count, f64)> {
-        let recorded = &self.recorded;
-        let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
-        let excluded = [AttrFlags::EXCLUDE_USER, AttrFlags::EXCLUDE_KERNEL, AttrFlags::EXCLUDE_IDLE];
-        let flags = self.recording.event(event).attr.flags;
-        let is_all = self.is_system_wide(event)
-            && !excluded.into_iter().any(|part| flags.contains(part))
+        let ledger = &self.ledgers[event];
+        let is_all = self.samples_all_tasks(event)
+            && !self.recording.event(event).attr.flags.contains(AttrFlags::EXCLUDE_IDLE)
             && self.lost[event] == Some(0)
-            && !lost.filtered.contains_key(&event)
-            && recorded.cpus_not_sampled.is_empty()
-            && self.recording.kinds[event] == EventKind::Pmu
+            && self.recorded.cpus_not_sampled.is_empty()
             && !self.index.aggregations.contains_key(&event);
         // Ticks in tasks that `--comms` leaves out are added: only the ticks of all tasks show if ticks are missing.
         let others = self.left_out.of_other_tasks.get(&event).copied().unwrap_or_default();

@@ -63,7 +63,13 @@ pub(crate) fn without(
         _ => None,
     });
     notes.extend(idle.next());
-    let events = with_samples.into_iter().map(|event| builder.event(event, &std::mem::take(lines.of(event))));
+    let events = with_samples.into_iter().map(|event| {
+        let mut lines = std::mem::take(lines.of(event));
+        if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
+            lines.count_by_clock(&index.states.holder_times, &parted, weight_of_ns);
+        }
+        builder.event(event, &lines)
+    });
     Ok(Without {
         format: "bprec without",
         version: JSON_VERSION,
