@@ -85,6 +85,8 @@ fn main() -> Result<()> {
 
 /// Hosts of the earlier days.
 const HISTORY_HOSTS: u32 = 20;
+/// Imports into each lake.
+const ROUNDS: usize = 3;
 
 /// Measures imports of one day's recordings, and of one summary per recording, each without and with earlier days in the lake.
 fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
@@ -103,18 +105,26 @@ fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
     for (name, files) in [("recordings", &recordings), ("summaries", &summaries)] {
         let bytes: u64 = files.iter().map(|file| Ok(file.metadata()?.len())).sum::<Result<u64>>()?;
         println!("{} {name}, {:.2} KB each", files.len(), bytes as f64 / files.len() as f64 / 1e3);
-        for (days, before) in [(0, None), (history, Some(&earlier))] {
-            let lake = place.path().join(format!("{name}-{days}"));
-            let import = |files: &[PathBuf]| {
-                measured(Command::new(program()).args(["import", "--out"]).arg(&lake).arg("-"), Some(files))
-            };
-            before.map(|files| import(files)).transpose()?;
-            let Took { wall_s, peak_mib, .. } = import(files)?;
-            let rate = files.len() as f64 / wall_s;
-            println!("import of {name} after {days} days: {rate:.0}/s ({wall_s:.1} s), {peak_mib:.0} MiB");
+        // The two lakes alternate, so that a change of the machine's speed affects both.
+        let (mut rates, mut peaks_mib) = ([Vec::new(), Vec::new()], [0.0_f64; 2]);
+        for round in 0..ROUNDS {
+            for (at, before) in [None, Some(&earlier)].into_iter().enumerate() {
+                let lake = place.path().join(format!("{name}-{at}-{round}"));
+                let import = |files: &[PathBuf]| {
+                    measured(Command::new(program()).args(["import", "--out"]).arg(&lake).arg("-"), Some(files))
+                };
+                before.map(|files| import(files)).transpose()?;
+                let Took { wall_s, peak_mib, .. } = import(files)?;
+                rates[at].push(files.len() as f64 / wall_s);
+                peaks_mib[at] = peaks_mib[at].max(peak_mib);
+            }
+        }
+        for ((days, rates), peak_mib) in [0, history].into_iter().zip(&rates).zip(peaks_mib) {
+            let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+            println!("import of {name} after {days} days: {}/s, {peak_mib:.0} MiB", rates.join(", "));
         }
     }
-    queries(&place.path().join(format!("summaries-{history}")))
+    queries(&place.path().join(format!("summaries-1-{}", ROUNDS - 1)))
 }
 
 fn queries(lake: &Path) -> Result<()> {
