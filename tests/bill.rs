@@ -1,13 +1,16 @@
 //! The bill of an agent, compared with the CPU time that its victims and its process take. Real kernel, root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use crate::support::{Running, Scratch, measured, report, root, signal};
 use bprec_fixtures::agent::{Agent, AgentPart, VICTIM, Victim};
-use bprec_fixtures::stop_when_signalled;
+use bprec_fixtures::{Fixture, Loaded, stop_when_signalled};
 use serde_json::Value;
 
 /// Operations of each victim.
@@ -156,5 +159,105 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             true => Ok(()),
             false => Err(format!("the bill is {billed_ns} ns, the difference {saved_ns} ns, by {samples} samples")),
         }
+    });
+}
+
+/// Number of loads of each program.
+const LOADS: usize = 1000;
+/// Number of loads for which a program stays loaded, so that the recorder can read its facts.
+const LOADS_HELD: usize = 200;
+/// Limit on the relative deviation of the cost of loads from the CPU time that the loader measures, beyond chance.
+const MAX_LOAD_DEVIATION: f64 = 0.15;
+
+/// Measurements of the loads of one program.
+#[derive(Debug, Default)]
+struct MeasuredLoads {
+    cpu: Duration,
+    /// CPU time in the verifier. The time in which the thread did not run is subtracted: nearly all of a load is in the verifier.
+    verifier: Duration,
+    /// Time of each load in the verifier and in the system call, by program id.
+    bounds: BTreeMap<u64, (Duration, Duration)>,
+}
+
+/// Loads programs in turn, [`LOADS`] times each, under the given names.
+fn load_in_turn(programs: &[(Loaded, &str, CString)]) -> Vec<MeasuredLoads> {
+    let mut measured: Vec<MeasuredLoads> = programs.iter().map(|_| MeasuredLoads::default()).collect();
+    let mut held = VecDeque::new();
+    for _ in 0..LOADS {
+        for ((loaded, program, name), sums) in programs.iter().zip(&mut measured) {
+            let load = loaded.load_again(program, name).unwrap();
+            sums.cpu += load.cpu;
+            sums.verifier += load.verifier.saturating_sub(load.elapsed.saturating_sub(load.cpu));
+            sums.bounds.insert(load.id.into(), (load.verifier, load.elapsed));
+            held.push_back(load);
+        }
+        held.drain(..held.len().saturating_sub(LOADS_HELD));
+    }
+    measured
+}
+
+/// Checks that a cost agrees with a measured CPU time.
+fn agrees(what: &str, weight: f64, samples: f64, measured: Duration) -> Result<(), String> {
+    let deviation = weight / measured.as_nanos() as f64 - 1.0;
+    let message =
+        format!("{what}: {weight} ns by {samples} samples, measured {measured:?}: {:.1} %", 100.0 * deviation);
+    println!("{message}");
+    if deviation.abs() <= MAX_LOAD_DEVIATION + 5.0 / samples.sqrt() { Ok(()) } else { Err(message) }
+}
+
+/// Two programs are loaded in turn. The bill has the CPU time of each in the system call, as the loader measures it, and in the verifier, which
+/// measures its own time.
+#[test]
+fn loads_cost_the_time_that_their_loader_measures() {
+    if !root("loads_cost_the_time_that_their_loader_measures") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    // The verifier walks every iteration. The subprogram of `churn` is compiled inside of the verifier, the other program after it.
+    let load = |fixture: Fixture, loops| fixture.open().unwrap().loops(loops).unwrap().load().unwrap();
+    let programs = [
+        (load(Fixture::churn(0).unwrap(), 10), "churn_000000", c"with_subprogram".to_owned()),
+        (load(Fixture::TWIN_A, 30), "same_name_in_two_objects", c"one_function".to_owned()),
+    ];
+    measured(|| {
+        let recording = Running::record(&path, &["-c", "250000", "-e", "cpu-clock", "--counters", "off"]);
+        let measured = load_in_turn(&programs);
+        recording.end();
+
+        let bill = report(&path, &["--bill"]);
+        let owners = bill["events"][0]["owners"].as_array().unwrap();
+        let is_loader = |owner: &&Value| owner["pids"].as_array().unwrap().contains(&std::process::id().into());
+        let owner = owners.iter().find(is_loader).ok_or("the bill lacks the loader")?;
+        let of_owner = &owner["own_tasks"]["loads"];
+        let cpu = measured.iter().map(|measured| measured.cpu).sum();
+        agrees("loads", weight(of_owner), of_owner["samples"].as_f64().unwrap(), cpu)?;
+
+        let facts = report(&path, &[]);
+        for ((.., name), measured) in programs.iter().zip(&measured) {
+            let name = name.to_str().unwrap();
+            let rows = owner["programs"].as_array().unwrap().iter().filter(|row| row["name"] == name);
+            let loads: Vec<&Value> = rows.map(|row| &row["own_tasks"]["loads"]).collect();
+            let sum = |part: &str| {
+                let parts = loads.iter().map(|loads| loads.pointer(part).unwrap());
+                parts.fold((0.0, 0.0), |sum, it| (sum.0 + weight(it), sum.1 + it["samples"].as_f64().unwrap()))
+            };
+            let [all, verifier, jit] = ["", "/verifier", "/jit"].map(sum);
+            agrees(name, all.0, all.1, measured.cpu)?;
+            let compiled = if name == "with_subprogram" { jit } else { (0.0, 0.0) };
+            agrees("its verifier", verifier.0 + compiled.0, verifier.1 + compiled.1, measured.verifier)?;
+            assert!(jit.0 > 0.0, "{name}");
+
+            let found = facts["programs"].as_array().unwrap().iter().filter_map(|program| {
+                let (verifier, elapsed) = measured.bounds.get(&program["id"].as_u64()?)?;
+                let duration = Duration::from_nanos(program["load_duration_ns"].as_u64()?);
+                assert!((*verifier..=*elapsed).contains(&duration), "{verifier:?} to {elapsed:?}: {program:#}");
+                assert!(program["verified_insns"].as_u64() > Some(1000), "{program:#}");
+                Some(program)
+            });
+            let found = found.count();
+            assert!(found * 10 > LOADS * 9, "{found} of {LOADS} loads of {name} have a duration");
+        }
+        Ok(())
     });
 }

@@ -44,6 +44,10 @@ fn check(event: &EventBill, ledger: &EventReport, at: &str) {
             line.own_tasks.bpf_calls.count.samples + line.own_tasks.programs.count.samples
                 <= line.own_tasks.sum.count.samples
         );
+        let loads = &line.own_tasks.loads;
+        let stages = loads.verifier.count.samples + loads.jit.count.samples;
+        assert!(stages <= loads.sum.count.samples, "{at}");
+        assert!(loads.sum.count.samples <= line.own_tasks.bpf_calls.count.samples, "{at}");
         assert!(line.shared.count.weight <= line.count.weight, "{at}");
         assert_eq!(line.margin_percent.is_some(), line.machine_percent.is_some(), "{at}");
     }

@@ -26,14 +26,21 @@ pub(crate) enum BpfCause {
     Free,
     /// Serves the system call `bpf()`.
     BpfCall,
+    /// Loads a program. Counts as a cause only in the system call `bpf()`, as do the next two.
+    Load,
+    /// Verifies a program.
+    Verifier,
+    /// Compiles a program. Socket filters and seccomp filters are compiled, too, but not in the system call `bpf()`.
+    Jit,
 }
 
 use BpfCause::{
-    BpfCall, Free, KernelProbe, PerfBufferWakeup, RingBufferWakeup, SystemCall, Tracepoint, UserException, UserProbe,
+    BpfCall, Free, Jit, KernelProbe, Load, PerfBufferWakeup, RingBufferWakeup, SystemCall, Tracepoint, UserException,
+    UserProbe, Verifier,
 };
 
 /// Functions by source file, with patterns as in [`super::kernel::rest`]. If several patterns match a name, the first counts.
-const FUNCTIONS: [(&str, BpfCause); 63] = [
+const FUNCTIONS: [(&str, BpfCause); 66] = [
     // kernel/bpf/ringbuf.c
     ("bpf_ringbuf_notify", RingBufferWakeup),
     // kernel/events/core.c
@@ -108,6 +115,11 @@ const FUNCTIONS: [(&str, BpfCause); 63] = [
     ("__sys_bpf", BpfCall),
     ("__x64_sys_bpf", BpfCall),
     ("__arm64_sys_bpf", BpfCall),
+    ("bpf_prog_load", Load),
+    // kernel/bpf/verifier.c
+    ("bpf_check", Verifier),
+    // arch/*/net
+    ("bpf_int_jit_compile", Jit),
 ];
 
 /// Returns the causes, by the number of the kernel function.

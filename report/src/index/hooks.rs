@@ -164,7 +164,13 @@ impl Hooks {
                 _ => None,
             }),
             BpfCause::SystemCall => Some(self.any.system_call).filter(has_any),
-            BpfCause::RingBufferWakeup | BpfCause::PerfBufferWakeup | BpfCause::Free | BpfCause::BpfCall => None,
+            BpfCause::RingBufferWakeup
+            | BpfCause::PerfBufferWakeup
+            | BpfCause::Free
+            | BpfCause::BpfCall
+            | BpfCause::Load
+            | BpfCause::Verifier
+            | BpfCause::Jit => None,
         }
     }
 

@@ -304,7 +304,7 @@ mod tests {
         let mut index = Index::default();
         for (at, (owners, pins)) in programs.into_iter().enumerate() {
             let id = at as u32 + 1;
-            let info = ProgInfoSummary { at, prog_type: None, load_time_ns: 5, uid: None, jited_bytes: None };
+            let info = ProgInfoSummary { at, load_time_ns: 5, ..ProgInfoSummary::default() };
             index.programs.list.push(IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() });
             let pins = pins.into_iter().map(|pin| pin.as_bytes().to_vec()).collect();
             index.states.program(state::Program { id, load_time_ns: 5, owners, pins, ..state::Program::default() });

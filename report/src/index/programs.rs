@@ -4,16 +4,16 @@
 //! before it belong to) and `bpf_prog_info` (all other facts). KSYMBOLs of the kernel and of perf name a program differently: records are joined by
 //! id and address, never by name.
 
+mod loads;
 mod side_event;
 mod traits;
 
+pub(crate) use self::loads::ProgramLoads;
 pub(crate) use self::side_event::{SideEvent, SidebandKind};
 pub(crate) use self::traits::TAIL_CALL;
 use crate::index::code::{Code, Range, interpreter_ranges};
 use crate::index::images::{Image, TrampolinePrograms, lossy, symbol_name};
 use crate::index::states::States;
-use bprec_filter::ProgFilter;
-use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
@@ -46,26 +46,14 @@ pub(crate) struct IndexedProgram {
     pub(crate) unloaded_ns: Option<u64>,
     /// True if the interpreter runs the program, which has no machine code.
     pub(crate) interpreted: bool,
-    /// Process that loaded the program, if the recording has it.
-    pub(crate) loader_pid: Option<u32>,
+    /// Process and thread that loaded the program, if the recording has them.
+    pub(crate) loader: Option<(u32, u32)>,
     /// Maps that the program uses.
     pub(crate) map_ids: Vec<u32>,
 }
 
-impl IndexedProgram {
-    /// Returns true if the filter selects the program.
-    pub(crate) fn matches(&self, filter: &ProgFilter) -> bool {
-        filter.matches(self.id, self.tag.map(Tag), self.name())
-    }
-
-    /// Name of the entry function.
-    pub(crate) fn name(&self) -> &str {
-        self.functions.first().map_or("", |function| &function.name)
-    }
-}
-
 /// Facts of a `bpf_prog_info`, without its functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ProgInfoSummary {
     /// Position among the infos.
     pub(crate) at: usize,
@@ -74,6 +62,8 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) uid: Option<u32>,
     /// Bytes of machine code.
     pub(crate) jited_bytes: Option<u32>,
+    /// Instructions that the verifier processed.
+    pub(crate) verified_insns: Option<u32>,
 }
 
 /// Program known only from its BPF_EVENT: the recording has no info, no code and no attach point of it.
@@ -171,7 +161,8 @@ impl SideBandWalk {
                 self.out_of_line.push(Range { announced: false, ..Range::always(addr, end, Code::PLAIN) });
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
-                self.loaded(time_ns, place, (id, tag), pid.filter(|_| !is_listed), is_listed);
+                let loader = pid.filter(|_| !is_listed).map(|pid| (pid, place.1));
+                self.loaded(time_ns, place, (id, tag), loader, is_listed);
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag, .. } => {
                 self.unloaded(time_ns, place, id, tag)
@@ -250,7 +241,7 @@ impl SideBandWalk {
         time_ns: u64,
         place: (u32, u32),
         (id, tag): (u32, [u8; 8]),
-        loader_pid: Option<u32>,
+        loader: Option<(u32, u32)>,
         is_listed: bool,
     ) {
         let symbols = self.pending.remove(&(place, false)).unwrap_or_default();
@@ -261,7 +252,7 @@ impl SideBandWalk {
         };
         let known = &mut self.known[program as usize];
         known.interpreted |= interpreted && symbols.is_empty();
-        known.loader_pid = known.loader_pid.or(loader_pid);
+        known.loader = known.loader.or(loader);
         // A BPF_EVENT without a time lists a program that was loaded before the recording.
         known.loaded_ns.get_or_insert(if is_listed { 0 } else { time_ns });
         self.bind(symbols, program, time_ns);
@@ -400,8 +391,8 @@ impl SideBandWalk {
                 || !states.attachments_of(known.id).is_empty();
             match known.id.filter(|_| !is_known) {
                 Some(id) => {
-                    let IndexedProgram { tag, loaded_ns, loader_pid, .. } = *known;
-                    announced.push(Announced { id, tag, loaded_ns, loader_pid });
+                    let IndexedProgram { tag, loaded_ns, loader, .. } = *known;
+                    announced.push(Announced { id, tag, loaded_ns, loader_pid: loader.map(|(pid, _)| pid) });
                     false
                 }
                 None => {
@@ -480,6 +471,7 @@ impl SideBandWalk {
                 load_time_ns: info.load_time_ns().unwrap_or(0),
                 uid: info.created_by_uid(),
                 jited_bytes: info.jited_prog_len(),
+                verified_insns: info.verified_insns(),
             });
             known.tag = info.tag().map(|tag| tag.0).or(known.tag);
             known.map_ids = info.map_ids().into_iter().flat_map(|ids| ids.iter()).collect();

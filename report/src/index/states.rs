@@ -101,7 +101,8 @@ impl States {
 
     /// Returns true for a program that the recorder loaded to count other programs: such a program is not captured.
     pub(crate) fn is_loaded_by_recorder(&self, program: &IndexedProgram) -> bool {
-        program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == self.recorder_pid()
+        let loader = program.loader.map(|(pid, _)| pid);
+        program.info.is_none() && loader.is_some() && loader == self.recorder_pid()
     }
 
     /// Number of online CPUs, on which runs are counted.
@@ -235,7 +236,7 @@ mod tests {
             let mut states = States { session: Some(session), ..States::default() };
             let owners = holders.iter().map(|pid| state::Owner { pid: *pid, ..state::Owner::default() }).collect();
             states.program(state::Program { id: 7, load_time_ns: 5, owners, ..state::Program::default() });
-            let info = ProgInfoSummary { at: 0, prog_type: None, load_time_ns: 5, uid: None, jited_bytes: None };
+            let info = ProgInfoSummary { load_time_ns: 5, ..ProgInfoSummary::default() };
             states.is_of_recorder(&IndexedProgram {
                 id: Some(7),
                 info: Some(info),
@@ -249,11 +250,11 @@ mod tests {
         assert!(!is_of_recorder(Some(RECORDER), "bprec_refs", &[12]));
         assert!(!is_of_recorder(Some(RECORDER), "bprec_filter", &[]));
         assert!(!is_of_recorder(Some(RECORDER), "count_samples", &[RECORDER]), "a program of --bpf-object");
-        let mut counting = IndexedProgram { loader_pid: Some(RECORDER), ..IndexedProgram::default() };
+        let mut counting = IndexedProgram { loader: Some((RECORDER, RECORDER)), ..IndexedProgram::default() };
         let session = state::Session { recorder_pid: Some(RECORDER), ..state::Session::default() };
         let states = States { session: Some(session), ..States::default() };
         assert!(states.is_of_recorder(&counting));
-        counting.loader_pid = Some(12);
+        counting.loader = Some((12, 12));
         assert!(!states.is_of_recorder(&counting));
     }
 

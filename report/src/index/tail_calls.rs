@@ -167,13 +167,7 @@ mod tests {
     use bprec_format::bprec::state::{AttachTarget, Attachment, KernelSymbol, ProgArray, Session, TailCall};
 
     fn program(id: u32) -> IndexedProgram {
-        let info = ProgInfoSummary {
-            at: 0,
-            prog_type: Some(ProgType::RAW_TRACEPOINT),
-            load_time_ns: 0,
-            uid: None,
-            jited_bytes: None,
-        };
+        let info = ProgInfoSummary { prog_type: Some(ProgType::RAW_TRACEPOINT), ..ProgInfoSummary::default() };
         IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
     }
 

@@ -164,7 +164,7 @@ pub struct InOthers {
     pub entry: BillShare,
 }
 
-/// Samples of an owner's tasks, with two parts of them.
+/// Samples of an owner's tasks, with parts of them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OwnTasks {
     /// Sum of the parts.
@@ -172,8 +172,22 @@ pub struct OwnTasks {
     pub sum: BillShare,
     /// Samples in the system call `bpf()`: reads and updates of maps, loads of programs and so on.
     pub bpf_calls: BillShare,
+    /// Part of `bpf_calls`: loads of programs. Loads of the owner's programs by tasks without an owner count, too.
+    pub loads: BillLoads,
     /// Samples in the owner's own programs.
     pub programs: BillShare,
+}
+
+/// Samples of loads of programs, with two parts of them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BillLoads {
+    /// All samples in the load of a program.
+    #[serde(flatten)]
+    pub sum: BillShare,
+    /// Samples in the verifier.
+    pub verifier: BillShare,
+    /// Samples in the JIT compiler.
+    pub jit: BillShare,
 }
 
 /// Samples of work that programs cause outside of programs, by kind of work.

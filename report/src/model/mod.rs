@@ -29,8 +29,8 @@ pub use annotation::{
     LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,
 };
 pub use bill::{
-    Bill, BillCauses, BillParts, BillShare, EventBill, InOthers, OtherOwners, OwnTasks, OwnerBill, OwnerKind,
-    ProgramBill, bill_schema,
+    Bill, BillCauses, BillLoads, BillParts, BillShare, EventBill, InOthers, OtherOwners, OwnTasks, OwnerBill,
+    OwnerKind, ProgramBill, bill_schema,
 };
 pub(crate) use counters::ExactMembers;
 pub use counters::{

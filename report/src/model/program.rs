@@ -167,6 +167,13 @@ pub struct Program {
     #[serde(flatten, serialize_with = "MapMemoryMembers::serialize")]
     #[schemars(with = "MapMemoryMembers")]
     pub map_memory_bytes: Known<u64>,
+    /// Machine code of the program, bytes; `null` when unknown.
+    pub jited_bytes: Option<u32>,
+    /// Instructions that the verifier processed, those of all paths; `null` when unknown and before Linux 5.16.
+    pub verified_insns: Option<u32>,
+    /// Time from the load time to the announcement of the program, in which the kernel verified and compiled it, ns; `null` if the program was not
+    /// loaded during the recording, and when unknown.
+    pub load_duration_ns: Option<u64>,
     /// Load time, if the program was loaded during the recording.
     pub loaded: Option<TimeBound>,
     /// Unload time, if the program was unloaded during the recording.
@@ -210,6 +217,9 @@ impl Default for Program {
             prog_type: None,
             functions: Vec::new(),
             map_memory_bytes: Known::Unknown(super::Reason::NoProgInfo),
+            jited_bytes: None,
+            verified_insns: None,
+            load_duration_ns: None,
             loaded: None,
             unloaded: None,
             attachments: Vec::new(),

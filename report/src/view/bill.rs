@@ -7,14 +7,15 @@ use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, OwnerBill, OwnerKind};
+use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, OwnerBill, OwnerKind, Program};
 use std::borrow::Cow;
 use std::io;
 
 /// Legend of the parts of a bill.
 const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's programs in tasks of others; OWN%: the owner's tasks, by their CPU clock if recorded, with BPF()% in the system \
-    call bpf() and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its buffers; UPROBE%: traps, single steps and returns of user probes; \
-    HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred frees of maps and programs. Each sample is in one part of one owner";
+    call bpf(), of which LOAD% is in loads of programs (VERIFIER%, JIT%), and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its \
+    buffers; UPROBE%: traps, single steps and returns of user probes; HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred \
+    frees of maps and programs. Each sample is in one part of one owner";
 /// Meaning of `≈`.
 const SHARED: &str = "≈: includes samples that several owners may have caused, split between them by the runs of their \
                       programs";
@@ -36,7 +37,7 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
             Block::Table(owners(event)),
         ];
         let has_programs = report.owner.is_some() && !event.owners.is_empty();
-        let programs = has_programs.then(|| [Block::Gap, Block::Table(programs(event))]);
+        let programs = has_programs.then(|| [Block::Gap, Block::Table(programs(report, event))]);
         (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).chain(programs.into_iter().flatten()).collect()
     });
     if report.events.is_empty() {
@@ -61,8 +62,8 @@ struct BillLine<'r> {
     kind: &'static str,
     name: Cow<'r, str>,
     owner: Option<&'r OwnerBill>,
-    /// Id of the program; `None` in lines of owners and sums.
-    id: Option<u32>,
+    /// Facts of the program; `None` in lines of owners and sums.
+    program: Option<&'r Program>,
     parts: &'r BillParts,
 }
 
@@ -73,18 +74,32 @@ impl<'r> BillLine<'r> {
             kind: "owner",
             name: owner.name.as_str().into(),
             owner: Some(owner),
-            id: None,
+            program: None,
             parts: &owner.parts,
         }
     }
 
     fn sum(event: &'r EventBill, kind: &'static str, name: Cow<'r, str>, parts: &'r BillParts) -> BillLine<'r> {
-        BillLine { event, kind, name, owner: None, id: None, parts }
+        BillLine { event, kind, name, owner: None, program: None, parts }
     }
 
     /// Owner, in the line of an owner; `None` in lines of programs and sums.
     fn head(&self) -> Option<&'r OwnerBill> {
         self.owner.filter(|_| self.kind == "owner")
+    }
+
+    /// Memory of the maps of a program or of an owner's programs, bytes.
+    fn map_bytes(&self) -> Option<u64> {
+        let of_owner = || Some(&self.owner?.map_bytes);
+        self.program.map(|program| &program.map_memory_bytes).or_else(of_owner)?.value().copied()
+    }
+
+    /// Machine code of a program or of an owner's programs, bytes.
+    fn jit_bytes(&self) -> Option<u64> {
+        match self.program {
+            Some(program) => program.jited_bytes.map(u64::from),
+            None => self.owner?.jit_bytes.value().copied(),
+        }
     }
 }
 
@@ -97,14 +112,14 @@ fn owner_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
     event.owners.iter().map(|owner| BillLine::of_owner(event, owner)).chain(others).chain([unattributed])
 }
 
-fn program_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
+fn program_lines<'r>(report: &'r Bill, event: &'r EventBill) -> impl Iterator<Item = BillLine<'r>> {
     event.owners.iter().flat_map(move |owner| {
         owner.programs.iter().map(move |program| BillLine {
             event,
             kind: "program",
             name: program.name.as_str().into(),
             owner: Some(owner),
-            id: program.id,
+            program: report.programs.get(program.program),
             parts: &program.parts,
         })
     })
@@ -129,7 +144,7 @@ fn kind(kind: OwnerKind) -> &'static str {
 /// A part of the bill: name in CSV, column of tables, and value.
 type PartColumn = (&'static str, Column, fn(&BillParts) -> BillShare);
 
-fn part_columns() -> [PartColumn; 11] {
+fn part_columns() -> [PartColumn; 14] {
     let share = |name: &'static str, order: u8| Column::number(name).share().droppable(order).nothing("0.00");
     [
         ("in_others", share("OTHERS%", 0).always(), |it| it.in_others.sum),
@@ -138,6 +153,9 @@ fn part_columns() -> [PartColumn; 11] {
         ("entry", share("ENTRY%", 5), |it| it.in_others.entry),
         ("own_tasks", share("OWN%", 0).always(), |it| it.own_tasks.sum),
         ("bpf_calls", share("BPF()%", 4), |it| it.own_tasks.bpf_calls),
+        ("loads", share("LOAD%", 4), |it| it.own_tasks.loads.sum),
+        ("load_verifier", share("VERIFIER%", 5), |it| it.own_tasks.loads.verifier),
+        ("load_jit", share("JIT%", 5), |it| it.own_tasks.loads.jit),
         ("own_programs", share("PROGS%", 4), |it| it.own_tasks.programs),
         ("wakeups", share("WAKE%", 3), |it| it.causes.wakeups),
         ("user_probes", share("UPROBE%", 3), |it| it.causes.user_probes),
@@ -149,7 +167,9 @@ fn part_columns() -> [PartColumn; 11] {
 /// Columns of tables and of CSV. `first` is the heading of the names in tables.
 fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
     type F<'r> = LineColumn<'r, BillLine<'r>>;
-    let of_owner = |cell: fn(&OwnerBill) -> String| move |it: &BillLine<'r>| it.head().map(cell).unwrap_or_default();
+    let of_program = |cell: fn(&Program) -> Option<String>| {
+        move |it: &BillLine<'r>| it.program.map_or_else(String::new, |it| cell(it).unwrap_or_else(|| UNKNOWN.into()))
+    };
     let mut fields: Vec<F<'r>> = vec![
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
@@ -157,8 +177,7 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         F::csv("owner_kind", |it| Some(kind(it.owner?.kind))),
         F::csv("program", |it| (it.kind == "program").then(|| it.name.to_string()))
             .and_text(Column::text(first).always().cut_to(20), |it| it.name.to_string()),
-        F::csv("id", |it| it.id)
-            .and_text(Column::number("ID"), |it| it.id.map(|id| id.to_string()).unwrap_or_default()),
+        F::csv("id", |it| it.program?.id).and_text(Column::number("ID"), of_program(|it| Some(it.id?.to_string()))),
         F::csv("samples", |it| Some(it.parts.count.samples))
             .and_text(Column::number("SAMPLES").droppable(6), |it| grouped(it.parts.count.samples)),
         F::csv("weight", |it| Some(it.parts.count.weight)),
@@ -181,15 +200,23 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
     }
     fields.extend([
         F::csv("programs", |it| Some(it.head()?.program_count()))
-            .and_text(Column::number("PROGRAMS").droppable(2), of_owner(|owner| grouped(owner.program_count() as u64))),
-        F::csv("map_bytes", |it| it.head()?.map_bytes.value().copied()).and_text(
-            Column::number("MAP MEM").droppable(2),
-            of_owner(|owner| memory(owner.map_bytes.value().copied())),
+            .and_text(Column::number("PROGRAMS").droppable(2), |it| {
+                it.head().map_or_else(String::new, |owner| grouped(owner.program_count() as u64))
+            }),
+        F::csv("verified_insns", |it| it.program?.verified_insns).and_text(
+            Column::number("VERIFIED").droppable(2),
+            of_program(|it| Some(grouped(it.verified_insns?.into()))),
         ),
-        F::csv("jit_bytes", |it| it.head()?.jit_bytes.value().copied()).and_text(
-            Column::number("JIT MEM").droppable(2),
-            of_owner(|owner| memory(owner.jit_bytes.value().copied())),
+        F::csv("load_duration_ns", |it| it.program?.load_duration_ns).and_text(
+            Column::number("LOAD MS").droppable(2),
+            of_program(|it| Some(fixed(it.load_duration_ns? as f64 / 1e6, 2))),
         ),
+        F::csv("map_bytes", BillLine::map_bytes).and_text(Column::number("MAP MEM").droppable(2), |it| {
+            it.owner.map_or_else(String::new, |_| memory(it.map_bytes()))
+        }),
+        F::csv("jit_bytes", BillLine::jit_bytes).and_text(Column::number("JIT MEM").droppable(2), |it| {
+            it.owner.map_or_else(String::new, |_| memory(it.jit_bytes()))
+        }),
     ]);
     LineColumns::new(fields)
 }
@@ -201,13 +228,15 @@ fn owners(event: &EventBill) -> Sheet {
 }
 
 /// Table of the programs of an event's owners.
-fn programs(event: &EventBill) -> Sheet {
-    let rows: Vec<BillLine<'_>> = program_lines(event).collect();
+fn programs(report: &Bill, event: &EventBill) -> Sheet {
+    let rows: Vec<BillLine<'_>> = program_lines(report, event).collect();
     fields("PROGRAM").sheet(&rows, &[])
 }
 
 pub(super) fn csv(report: &Bill, out: &mut Screen<'_>) -> io::Result<()> {
-    let lines =
-        report.events.iter().flat_map(|event| owner_lines(event).chain(program_lines(event)).chain([total(event)]));
+    let lines = report
+        .events
+        .iter()
+        .flat_map(|event| owner_lines(event).chain(program_lines(report, event)).chain([total(event)]));
     fields("OWNER").write_csv(lines, out)
 }

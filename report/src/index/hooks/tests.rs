@@ -30,7 +30,7 @@ const NAMES: [&str; 22] = [
 ];
 
 fn program(id: u32, prog_type: ProgType) -> IndexedProgram {
-    let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None, jited_bytes: None };
+    let info = ProgInfoSummary { prog_type: Some(prog_type), ..ProgInfoSummary::default() };
     IndexedProgram { id: Some(id), info: Some(info), ..IndexedProgram::default() }
 }
 

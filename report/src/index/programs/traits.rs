@@ -6,6 +6,8 @@ use crate::index::runs::Stretch;
 use crate::index::states::States;
 use crate::input::window::Window;
 use crate::model::{Known, Reason};
+use bprec_filter::ProgFilter;
+use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec::state::Attachment;
 
@@ -47,6 +49,24 @@ impl Index {
 }
 
 impl IndexedProgram {
+    /// Returns true if the filter selects the program.
+    pub(crate) fn matches(&self, filter: &ProgFilter) -> bool {
+        filter.matches(self.id, self.tag.map(Tag), self.name())
+    }
+
+    /// Name of the entry function.
+    pub(crate) fn name(&self) -> &str {
+        self.functions.first().map_or("", |function| &function.name)
+    }
+
+    /// Start of the program's load on the recording's clock, ns; `None` if the program was not loaded during the recording, or when unknown. The
+    /// kernel takes the load time before it verifies the program (`bpf_prog_load`, Linux 6.18); `loaded_ns` is the end of the load.
+    pub(crate) fn load_began_ns(&self, states: &States) -> Option<u64> {
+        let (_, load_time_ns) = self.key().filter(|_| self.loader.is_some())?;
+        let began_ns = states.boot_times.to_recording(load_time_ns)?;
+        Some(began_ns).filter(|began_ns| self.loaded_ns.is_some_and(|loaded_ns| *began_ns <= loaded_ns))
+    }
+
     /// Id and load time, if both are known.
     pub(crate) fn key(&self) -> Option<(u32, u64)> {
         self.id.zip(self.info.map(|info| info.load_time_ns).or(self.state_load_time_ns))

@@ -68,7 +68,7 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
     let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
     let attached = TrampolinePrograms::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
-    let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None, jited_bytes: None });
+    let info = |at| Some(ProgInfoSummary { at, ..ProgInfoSummary::default() });
     let list: Vec<IndexedProgram> =
         (0..5).map(|at| IndexedProgram { info: info(at), ..IndexedProgram::default() }).collect();
     Index {
@@ -282,13 +282,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
             symbol(SUBMIT, "perf_trace_run_bpf_submit"),
             symbol(TRACE_ITERATOR, "__traceiter_sched_waking"),
         ]);
-        let info = ProgInfoSummary {
-            at: 0,
-            prog_type: Some(ProgType::TRACEPOINT),
-            load_time_ns: 0,
-            uid: None,
-            jited_bytes: None,
-        };
+        let info = ProgInfoSummary { prog_type: Some(ProgType::TRACEPOINT), ..ProgInfoSummary::default() };
         let program =
             IndexedProgram { id: Some(10), info: Some(info), loaded_ns: Some(2), ..IndexedProgram::default() };
         let (kind, target) = ("tracepoint".into(), AttachTarget::default().words(target));

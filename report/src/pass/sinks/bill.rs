@@ -10,6 +10,7 @@ use crate::index::causes::{BpfCause, causes};
 use crate::index::code::{Code, CodeCache};
 use crate::index::kernel::runs_per_program;
 use crate::index::owners::Owners;
+use crate::index::programs::ProgramLoads;
 use crate::index::runners::{HookGroup, Runner};
 use crate::model::Count;
 use crate::options::Payer;
@@ -43,6 +44,12 @@ pub(crate) enum BillPart {
     Tasks,
     /// System calls `bpf()` of the owner's tasks.
     BpfCall,
+    /// Loads of programs by the owner's tasks, and of the owner's programs by tasks without an owner: outside of the next two.
+    Load,
+    /// The verifier in these loads.
+    Verifier,
+    /// The compiler in these loads.
+    Jit,
     /// The owner's programs in the owner's tasks.
     ProgramInTasks,
 }
@@ -57,6 +64,7 @@ impl BillPart {
             BillPart::OwnCode | BillPart::Helper | BillPart::Entry | BillPart::ProgramInTasks => {
                 BillPart::ProgramInTasks
             }
+            BillPart::BpfCall | BillPart::Load | BillPart::Verifier | BillPart::Jit => self,
             _ => BillPart::Tasks,
         }
     }
@@ -68,6 +76,9 @@ impl BillPart {
             BpfCause::KernelProbe | BpfCause::Tracepoint | BpfCause::SystemCall => BillPart::KernelHook,
             BpfCause::Free => BillPart::Free,
             BpfCause::BpfCall => BillPart::BpfCall,
+            BpfCause::Load => BillPart::Load,
+            BpfCause::Verifier => BillPart::Verifier,
+            BpfCause::Jit => BillPart::Jit,
         }
     }
 }
@@ -237,6 +248,8 @@ struct BillFacts {
     probed: Vec<(String, u64)>,
     /// Times, ns, from and to which the CPU time of a process was measured, by process.
     clocked: FxHashMap<u32, Vec<(u64, u64)>>,
+    /// Loads of programs by each thread.
+    loads: ProgramLoads,
     /// Keys that identify payers, if lines are split by payer.
     payers: Vec<Payer>,
     /// Numbers of the kernel functions that run once for each program of a hook; only if lines are split by payer.
@@ -288,8 +301,8 @@ impl<'i> BillSink<'i> {
                 .iter()
                 .for_each(|(pid, _)| clocked.entry(*pid).or_default().push((times.from_ns, times.to_ns)));
         }
-        let causes = causes(kernel);
-        let facts = Arc::new(BillFacts { owners, causes, fillers, probed, clocked, payers, per_program });
+        let (causes, loads) = (causes(kernel), ProgramLoads::new(index));
+        let facts = Arc::new(BillFacts { owners, causes, fillers, probed, clocked, loads, payers, per_program });
         BillSink::with(index, facts, events)
     }
 
@@ -334,20 +347,24 @@ impl<'i> BillSink<'i> {
             return Ok(ip.and_then(|ip| self.user_probe(sample.pid_tid.0, ip, time_ns)));
         };
         let chain = sample.callchain()?;
-        let mut found = None;
+        let (mut found, mut load, mut exception) = (None, None, None);
         let mut is_leaf = true;
-        let mut exception = None;
         for frame in kernel_frames(self.index, leaf, &chain, time_ns) {
             let function = self.codes.of_frame(frame, time_ns).kernel_function();
             let cause = function.and_then(|function| self.facts.causes.get(&function).copied());
             self.functions.extend(function);
             exception = cause.filter(|cause| *cause == BpfCause::UserException);
-            let counts = match cause {
-                Some(BpfCause::Tracepoint | BpfCause::SystemCall) => is_leaf,
-                Some(BpfCause::UserException) | None => false,
-                Some(_) => true,
+            let counted = match cause {
+                Some(BpfCause::Tracepoint | BpfCause::SystemCall) => cause.filter(|_| is_leaf),
+                Some(BpfCause::Load | BpfCause::Verifier | BpfCause::Jit) => {
+                    load = load.or(cause);
+                    None
+                }
+                Some(BpfCause::BpfCall) => load.or(cause),
+                Some(BpfCause::UserException) | None => None,
+                Some(_) => cause,
             };
-            found = found.or(cause.filter(|_| counts));
+            found = found.or(counted);
             is_leaf = false;
         }
         // An exception counts only if its function is the outermost frame, which shows that it came from user mode.
@@ -396,6 +413,13 @@ impl<'i> BillSink<'i> {
         let (runner, part) = match cause {
             None => (None, BillPart::Tasks),
             Some((BpfCause::BpfCall, _)) => (None, BillPart::BpfCall),
+            Some((cause @ (BpfCause::Load | BpfCause::Verifier | BpfCause::Jit), _)) => {
+                let program = self.facts.loads.at(sample.pid_tid.1, time_ns);
+                // An owner also pays for loads by its tasks of programs that another owner holds.
+                let owner_of = |program: u32| self.facts.owners.number_of(program);
+                let program = program.filter(|program| task_owner.is_none() || owner_of(*program) == task_owner);
+                (Some(program.map_or(Runner::Unknown, Runner::One)), BillPart::of_cause(cause))
+            }
             Some((BpfCause::Free, _)) => (Some(Runner::Unknown), BillPart::Free),
             Some((cause @ (BpfCause::RingBufferWakeup | BpfCause::PerfBufferWakeup), _)) => {
                 let group = u32::from(cause == BpfCause::PerfBufferWakeup);
@@ -413,8 +437,7 @@ impl<'i> BillSink<'i> {
         match (runner, task_owner) {
             (None, None) => {}
             (None | Some(Runner::Unknown), Some(owner)) => {
-                let part = if part == BillPart::BpfCall { part } else { BillPart::Tasks };
-                event.add((Some(owner), None, part, payer), sample.count);
+                event.add((Some(owner), None, part.in_own_tasks(), payer), sample.count);
             }
             (Some(Runner::Unknown), None) => event.add((None, None, part, payer), sample.count),
             (Some(Runner::One(program)), _) => self.bill(sample, program, part, task_owner, payer),

@@ -1,19 +1,21 @@
 //! Bills of owners.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
+use super::rows::map_memory;
 use super::shares::{machine_margin, millicpus, percent};
 use crate::index::Index;
 use crate::index::owners::{BpfOwner, Owners};
+use crate::index::programs::IndexedProgram;
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Bill, BillCauses, BillParts, BillShare, Count, EventBill, InOthers, JSON_VERSION, Known, OtherOwners, OwnTasks,
-    OwnerBill, Program, ProgramBill, Reason,
+    Bill, BillCauses, BillLoads, BillParts, BillShare, Count, EventBill, InOthers, JSON_VERSION, Known, OtherOwners,
+    OwnTasks, OwnerBill, Program, ProgramBill, Reason,
 };
 use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::sharing::HookWeights;
 use crate::{Options, Result};
 use bprec_filter::Glob;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Limit on the rows of owners and programs without samples, in all events.
@@ -192,30 +194,20 @@ impl BillBuilder<'_> {
             parts: shares.parts(sums),
             programs_without_row: programs.len() - costs.len(),
             programs: costs,
-            map_bytes: self.map_bytes(programs),
+            map_bytes: map_memory(self.list(programs), self.facts.index),
             jit_bytes: self.jit_bytes(programs),
         }
     }
 
-    /// Returns the memory of the maps of programs, each map once.
-    fn map_bytes(&self, programs: &[u32]) -> Known<u64> {
-        let list = &self.facts.index.programs.list;
-        let known: Vec<_> = programs.iter().map(|program| &list[*program as usize]).collect();
-        if known.iter().any(|program| program.info.is_none()) {
-            return Known::Unknown(Reason::NoProgInfo);
-        }
-        let maps: BTreeSet<u32> = known.iter().flat_map(|program| program.map_ids.iter().copied()).collect();
-        let bytes = |map: &u32| self.facts.index.states.maps.get(map)?.memlock_bytes;
-        let sum = maps.iter().map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
-        Known::or_unknown(sum, Reason::NoMapMemory)
-    }
-
     /// Returns the size of the programs' machine code.
     fn jit_bytes(&self, programs: &[u32]) -> Known<u64> {
-        let list = &self.facts.index.programs.list;
-        let bytes = |program: &u32| list[*program as usize].info?.jited_bytes.map(u64::from);
-        let sum = programs.iter().map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+        let bytes = |program: &IndexedProgram| program.info?.jited_bytes.map(u64::from);
+        let sum = self.list(programs).map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
         Known::or_unknown(sum, Reason::NoProgInfo)
+    }
+
+    fn list(&self, programs: &[u32]) -> impl Iterator<Item = &IndexedProgram> + Clone {
+        programs.iter().map(|program| &self.facts.index.programs.list[*program as usize])
     }
 }
 
@@ -239,7 +231,10 @@ impl BillShares<'_> {
     }
 
     fn parts(&self, sums: &PartSums) -> BillParts {
-        use BillPart::{BpfCall, Entry, Free, Helper, KernelHook, OwnCode, ProgramInTasks, Tasks, UserProbe, Wakeup};
+        use BillPart::{
+            BpfCall, Entry, Free, Helper, Jit, KernelHook, Load, OwnCode, ProgramInTasks, Tasks, UserProbe, Verifier,
+            Wakeup,
+        };
         let of = |parts: &[BillPart]| self.share(sums.of(parts));
         let (count, samples) = (sums.all(), self.event.ledger.samples);
         let machine_percent = self.share(count).machine_percent;
@@ -256,8 +251,9 @@ impl BillShares<'_> {
                 entry: of(&[Entry]),
             },
             own_tasks: OwnTasks {
-                sum: of(&[Tasks, BpfCall, ProgramInTasks]),
-                bpf_calls: of(&[BpfCall]),
+                sum: of(&[Tasks, BpfCall, Load, Verifier, Jit, ProgramInTasks]),
+                bpf_calls: of(&[BpfCall, Load, Verifier, Jit]),
+                loads: BillLoads { sum: of(&[Load, Verifier, Jit]), verifier: of(&[Verifier]), jit: of(&[Jit]) },
                 programs: of(&[ProgramInTasks]),
             },
             causes: BillCauses {

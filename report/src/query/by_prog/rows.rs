@@ -20,6 +20,7 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bprec;
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Returns all programs, by number.
@@ -95,7 +96,10 @@ fn program(
         tag: known.tag.map(Tag),
         prog_type: known.info.and_then(|info| info.prog_type),
         functions: known.functions.iter().map(|function| function.name.clone()).collect(),
-        map_memory_bytes: map_memory(known, index),
+        map_memory_bytes: map_memory(std::iter::once(known), index),
+        jited_bytes: known.info.and_then(|info| info.jited_bytes),
+        verified_insns: known.info.and_then(|info| info.verified_insns),
+        load_duration_ns: known.load_began_ns(states).and_then(|began_ns| known.loaded_ns?.checked_sub(began_ns)),
         loaded: loaded.map(|time| TimeBound::at(since_start(time))),
         unloaded,
         attachments: attachments.collect(),
@@ -127,13 +131,17 @@ fn program(
     }
 }
 
-/// Returns the memory of a program's maps, bytes.
-fn map_memory(known: &programs::IndexedProgram, index: &Index) -> Known<u64> {
-    if known.info.is_none() {
+/// Returns the memory of the maps of programs, bytes; each map counts once.
+pub(super) fn map_memory<'p>(
+    programs: impl Iterator<Item = &'p programs::IndexedProgram> + Clone,
+    index: &Index,
+) -> Known<u64> {
+    if programs.clone().any(|program| program.info.is_none()) {
         return Known::Unknown(Reason::NoProgInfo);
     }
+    let maps: BTreeSet<u32> = programs.flat_map(|program| program.map_ids.iter().copied()).collect();
     let of_map = |id: &u32| index.states.maps.get(id)?.memlock_bytes;
-    let sum = known.map_ids.iter().map(of_map).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+    let sum = maps.iter().map(of_map).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
     Known::or_unknown(sum, Reason::NoMapMemory)
 }
 
