@@ -97,23 +97,23 @@ impl SamplerProgram {
         map.ok_or_else(missing).and_then(set).map_err(Error::libbpf(SAMPLER))
     }
 
-    /// Adds up the results of all runs so far, over all CPUs.
+    /// Results of all runs so far, by CPU. Of each CPU, `last_errno` is the error number of its last failed sample.
     ///
     /// # Errors
     /// Fails if the map of counts cannot be read.
-    pub fn counts(&self) -> Result<SamplerCounts> {
+    pub fn counts(&self) -> Result<Vec<SamplerCounts>> {
         let map = self.object.maps().find(|map| map.name() == "sampler_counts").ok_or_else(missing);
         let read = |map: MapImpl<'_>| map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing);
         let per_cpu = map.and_then(read).map_err(Error::libbpf(SAMPLER))?;
-        let mut sum = SamplerCounts::default();
-        for counts in per_cpu.iter().filter(|counts| counts.len() >= COUNTS_BYTES) {
-            sum.runs += sys::get_u64(counts, 0);
-            sum.written += sys::get_u64(counts, 8);
-            sum.full += sys::get_u64(counts, 16);
-            sum.failed += sys::get_u64(counts, 24);
-            sum.last_errno = sum.last_errno.max(sys::get_u64(counts, 32) as u32);
-        }
-        Ok(sum)
+        let cpus = per_cpu.iter().filter(|counts| counts.len() >= COUNTS_BYTES);
+        let counts = cpus.map(|counts| SamplerCounts {
+            runs: sys::get_u64(counts, 0),
+            written: sys::get_u64(counts, 8),
+            full: sys::get_u64(counts, 16),
+            failed: sys::get_u64(counts, 24),
+            last_errno: sys::get_u64(counts, 32) as u32,
+        });
+        Ok(counts.collect())
     }
 }
 

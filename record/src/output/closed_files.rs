@@ -66,10 +66,11 @@ impl ClosedFiles {
         self.state().closing -= 1;
     }
 
-    /// Frees the disk space of deleted files.
-    pub(crate) fn free(&self) {
+    /// Frees the disk space of deleted files. Returns false if there were none. Closing a descriptor may wait for the disk, so the list is not locked
+    /// meanwhile: the control thread must not wait for it.
+    pub(crate) fn free(&self) -> bool {
         let nameless = std::mem::take(&mut self.state().nameless);
-        drop(nameless);
+        !nameless.is_empty()
     }
 
     /// Adds a complete file.
@@ -97,12 +98,11 @@ impl ClosedFiles {
         if self.max.is_none() {
             return false;
         }
-        let mut state = self.state();
-        if !state.nameless.is_empty() {
-            state.nameless.clear();
+        if self.free() {
             return true;
         }
-        while let Some(oldest) = state.files.pop_front() {
+        // Deleting a large file may wait for the disk, too.
+        while let Some(oldest) = self.pop_oldest() {
             match delete(&oldest) {
                 Ok(()) => {
                     (self.notify)(
@@ -124,6 +124,10 @@ impl ClosedFiles {
             }
         }
         false
+    }
+
+    fn pop_oldest(&self) -> Option<PathBuf> {
+        self.state().files.pop_front()
     }
 
     fn state(&self) -> MutexGuard<'_, FileList> {
@@ -166,4 +170,35 @@ fn closed_before(path: &Path) -> VecDeque<PathBuf> {
 fn is_name_of_closed(closed: &OsStr, name: &OsStr) -> bool {
     let time = closed.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
     time.is_some_and(|time| time.len() == TIMESTAMP_DIGITS && time.iter().all(u8::is_ascii_digit))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_list_is_not_locked_while_a_full_disk_is_freed() {
+        static FILES: OnceLock<ClosedFiles> = OnceLock::new();
+        static WAS_FREE: AtomicBool = AtomicBool::new(false);
+        let directory = tempfile::tempdir().unwrap();
+        let oldest = directory.path().join("perf.data.2026010100000000");
+        fs::write(&oldest, b"x").unwrap();
+        let state = Arc::new(Mutex::new(FileList { files: [oldest.clone()].into(), ..FileList::default() }));
+        // The message follows the deletion; the lock that would cover the deletion would cover the message.
+        let notify =
+            |_: Level, _: &str| WAS_FREE.store(FILES.get().unwrap().state.try_lock().is_ok(), Ordering::Relaxed);
+        let files = FILES.get_or_init(|| ClosedFiles { state, max: NonZeroUsize::new(1), notify });
+        let mut attempts = 0;
+        let full = || {
+            attempts += 1;
+            if attempts == 1 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        };
+        files.with_room(full).unwrap();
+        assert!(!oldest.exists() && WAS_FREE.load(Ordering::Relaxed));
+    }
 }

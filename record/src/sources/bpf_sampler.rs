@@ -146,8 +146,8 @@ pub(crate) struct BpfSampler {
     is_on: bool,
     program: SamplerProgram,
     account: state::Sampler,
-    /// Counts of the program before the file began.
-    before: SamplerCounts,
+    /// Counts of the program on each CPU before the file began; empty before the first file.
+    before: Vec<SamplerCounts>,
 }
 
 /// Event with the sampling program, on one CPU.
@@ -177,7 +177,7 @@ impl BpfSampler {
             is_on: false,
             program,
             account,
-            before: SamplerCounts::default(),
+            before: Vec::new(),
         }))
     }
 
@@ -289,14 +289,9 @@ impl Source for BpfSampler {
     fn end_file(&mut self, _is_last: bool, context: &mut Context<'_>) -> Result<()> {
         let counts = match self.program.counts() {
             Ok(now) => {
-                let before = std::mem::replace(&mut self.before, now);
-                Some(SamplerCounts {
-                    runs: now.runs.saturating_sub(before.runs),
-                    written: now.written.saturating_sub(before.written),
-                    full: now.full.saturating_sub(before.full),
-                    failed: now.failed.saturating_sub(before.failed),
-                    last_errno: now.last_errno,
-                })
+                let of_file = since(&now, &self.before);
+                self.before = now;
+                Some(of_file)
             }
             Err(error) => {
                 (context.notify)(
@@ -308,6 +303,23 @@ impl Source for BpfSampler {
         };
         context.out.state(State::Sampler(state::Sampler { counts, ..self.account.clone() }))
     }
+}
+
+/// Returns the sum over all CPUs of the counts `now` without the counts `before`. An error number counts only on CPUs with samples that failed since
+/// `before`; of several, the highest is returned.
+fn since(now: &[SamplerCounts], before: &[SamplerCounts]) -> SamplerCounts {
+    let mut sum = SamplerCounts::default();
+    for (cpu, now) in now.iter().enumerate() {
+        let before = before.get(cpu).copied().unwrap_or_default();
+        sum.runs += now.runs.saturating_sub(before.runs);
+        sum.written += now.written.saturating_sub(before.written);
+        sum.full += now.full.saturating_sub(before.full);
+        if now.failed > before.failed {
+            sum.failed += now.failed - before.failed;
+            sum.last_errno = sum.last_errno.max(now.last_errno);
+        }
+    }
+    sum
 }
 
 /// Returns the events for the program: copies of a sampling event, without the fields that only a ring needs.
@@ -369,6 +381,17 @@ mod tests {
         for wrong in ["nonsense", "ip,+addr", "+ip,addr", "regs=nonsense", ","] {
             assert!(SamplerFields::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_error_number_is_of_the_file_in_which_a_sample_failed() {
+        let cpu = |failed, last_errno| SamplerCounts { runs: 10 + failed, written: 10, full: 0, failed, last_errno };
+        let first = [cpu(2, 95), cpu(0, 0)];
+        assert_eq!(since(&first, &[]), SamplerCounts { runs: 22, written: 20, full: 0, failed: 2, last_errno: 95 });
+        assert_eq!(since(&first, &first), SamplerCounts::default());
+        let second = [cpu(2, 95), cpu(3, 11)];
+        let of_second = SamplerCounts { runs: 3, written: 0, full: 0, failed: 3, last_errno: 11 };
+        assert_eq!(since(&second, &first), of_second);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl fmt::Display for CutOff {
                 match journal {
                     Journal::None => f.write_str("it has no feature sections, and the last records may be missing"),
                     Journal::Read(damaged) => {
-                        f.write_str("the last records may be missing")?;
+                        f.write_str("its feature sections are from its journal, and the last records may be missing")?;
                         if !damaged.is_empty() {
                             f.write_str("; its journal is damaged; sections left out: ")?;
                         }

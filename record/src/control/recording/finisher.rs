@@ -139,7 +139,9 @@ impl Completer {
             return Ok(());
         };
         closed.sink.moved_to(&path);
-        self.closed_files.iter().for_each(ClosedFiles::free);
+        if let Some(closed_files) = &self.closed_files {
+            closed_files.free();
+        }
         if let Err(error) = self.complete(&mut closed, facts) {
             return Err(closed.sink.give_up(error));
         }

@@ -1,7 +1,11 @@
 //! Run statistics that another tool has on: another recorder, `kernel.bpf_stats_enabled`, bpftop. The other tool may switch statistics off at any
-//! time. The recorder therefore counts the time between two checks only if both checks found statistics on.
+//! time. The recorder therefore counts the time between two checks only if both checks found statistics on and the time is short.
 
 use std::time::Instant;
+
+/// Longest time between two checks that counts, ten times the usual time. If the control thread was busy for longer, another tool may have switched
+/// statistics off and on again in between.
+const GAP_MAX_NS: u64 = 500_000_000;
 
 /// Results of checks made while the recorder has statistics off.
 #[derive(Debug)]
@@ -27,7 +31,7 @@ pub(super) enum Beside {
     Never,
     /// The whole time. The number is the length of this time without the window, ns.
     Always(u64),
-    /// A part of the time: statistics were switched on or off between the checks.
+    /// A part of the time: statistics were switched on or off between the checks, or may have been because the time is long.
     Partly,
 }
 
@@ -38,11 +42,14 @@ impl Default for Others {
 }
 
 impl Others {
-    /// Adds a check. Returns the time since the last check, ns, if both checks found statistics on.
+    /// Adds a check. Returns the time since the last check, ns, if both checks found statistics on and the time is short.
     pub(super) fn seen(&mut self, are_on: bool, now_ns: u64) -> Option<u64> {
         self.looked_at = Instant::now();
         let before = std::mem::replace(&mut self.on_at_ns, are_on.then_some(now_ns));
-        before.filter(|_| are_on).map(|before_ns| now_ns.saturating_sub(before_ns))
+        before
+            .filter(|_| are_on)
+            .map(|before_ns| now_ns.saturating_sub(before_ns))
+            .filter(|gap_ns| *gap_ns <= GAP_MAX_NS)
     }
 
     /// Forgets the last check. Called when the recorder switches statistics on, because checks see them on then.
@@ -60,7 +67,10 @@ impl Others {
     pub(super) fn beside_window(&mut self, are_on: bool, now_ns: u64, on_ns: u64) -> Beside {
         match self.before_window.take() {
             Some(before) if before.are_on && are_on => {
-                Beside::Always(now_ns.saturating_sub(before.at_ns).saturating_sub(on_ns))
+                match now_ns.saturating_sub(before.at_ns).saturating_sub(on_ns) {
+                    gap_ns if gap_ns > GAP_MAX_NS => Beside::Partly,
+                    gap_ns => Beside::Always(gap_ns),
+                }
             }
             Some(before) if before.are_on != are_on => Beside::Partly,
             _ => Beside::Never,
@@ -86,6 +96,9 @@ mod tests {
         others.forget();
         assert_eq!(others.seen(true, 300), None);
         assert_eq!(others.seen(true, 310), Some(10));
+        // Ten seconds later, another tool may have switched statistics off and on again.
+        assert_eq!(others.seen(true, 10_000_000_310), None);
+        assert_eq!(others.seen(true, 10_000_000_320), Some(10));
     }
 
     #[test]
@@ -99,5 +112,7 @@ mod tests {
         assert_eq!(window(true, true), Beside::Always(70));
         assert_eq!(window(true, false), Beside::Partly);
         assert_eq!(window(false, true), Beside::Partly);
+        others.window_opens(true, 1_000);
+        assert_eq!(others.beside_window(true, 10_000_001_100, 30), Beside::Partly);
     }
 }
