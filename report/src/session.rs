@@ -21,7 +21,7 @@ use crate::{
 #[cfg(feature = "tui")]
 use crate::{TREE_PERCENT_LIMIT, view::tui};
 use std::cmp::Reverse;
-use std::io::{self, Write};
+use std::io::Write;
 
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once for all queries.
 #[derive(Debug)]
@@ -271,55 +271,33 @@ impl<'a> Session<'a> {
     /// Fails if `options` name an event or a time that the recording does not have, the recording has no sampling event, or `out` cannot be written.
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
         let with_lines = KeptDetails { addresses: true, ..KeptDetails::default() };
+        let profile = |kept| self.recording.checked(page::profile(&self.recording, &self.index, options, kept));
         match format {
-            ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
-            ExportFormat::Pprof => self.export_profile(options, with_lines, |profile| profile.write_pprof(out)),
-            ExportFormat::Otlp => {
-                let kept = KeptDetails { containers: true, ..with_lines };
-                self.export_profile(options, kept, |profile| profile.write_otlp(out))
+            ExportFormat::Folded => {
+                let stacks = self.stacks(options)?;
+                exported(stacks.total, || stacks.write_folded(out))
             }
-            ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
+            ExportFormat::Speedscope => {
+                let stacks = self.stacks(options)?;
+                exported(stacks.total, || stacks.write_speedscope(out))
+            }
+            ExportFormat::Pprof => {
+                let profile = profile(with_lines)?;
+                exported(profile.samples.stacks.total, || profile.write_pprof(out))
+            }
+            ExportFormat::Otlp => {
+                let profile = profile(KeptDetails { containers: true, ..with_lines })?;
+                exported(profile.samples.stacks.total, || profile.write_otlp(out))
+            }
             ExportFormat::Firefox => {
                 let profile = self.profile(options)?;
-                let total = profile.samples.stacks.total;
-                if total.samples > 0 {
-                    profile.write_firefox(out)?;
-                }
-                Ok(total)
+                exported(profile.samples.stacks.total, || profile.write_firefox(out))
             }
             ExportFormat::Html => {
                 let page = self.page(options)?;
-                let total = page.stacks.total;
-                if total.samples > 0 {
-                    page.write_html(out)?;
-                }
-                Ok(total)
+                exported(page.stacks.total, || page.write_html(out))
             }
         }
-    }
-
-    fn export_stacks(&self, options: &Options, write: impl FnOnce(&Stacks) -> io::Result<()>) -> Result<Count> {
-        let stacks = self.stacks(options)?;
-        if stacks.total.samples > 0 {
-            write(&stacks)?;
-        }
-        Ok(stacks.total)
-    }
-
-    /// Writes a profile of call chains for a format without a time line (pprof, OTLP). Returns the count of samples; writes nothing if there are
-    /// none.
-    fn export_profile(
-        &self,
-        options: &Options,
-        kept: KeptDetails,
-        write: impl FnOnce(&Profile) -> io::Result<()>,
-    ) -> Result<Count> {
-        let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, kept))?;
-        let total = profile.samples.stacks.total;
-        if total.samples > 0 {
-            write(&profile)?;
-        }
-        Ok(total)
     }
 
     /// Passes every sample that `query` selects, with its attribution, to `sink`, and returns the sink. Uses [`Options::threads`] threads.
@@ -353,6 +331,17 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Writes an export unless there are no samples. Returns the count of samples.
+fn exported<E>(total: Count, write: impl FnOnce() -> std::result::Result<(), E>) -> Result<Count>
+where
+    Error: From<E>,
+{
+    if total.samples > 0 {
+        write()?;
+    }
+    Ok(total)
+}
+
 /// Counts of the maps and programs that [`maps`] found.
 #[derive(Debug, Clone, Copy)]
 pub struct MapsSummary {
@@ -380,6 +369,7 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
 mod tests {
     use super::*;
     use crate::pass::PASSES;
+    use std::io;
     use std::path::Path;
 
     #[test]

@@ -27,11 +27,17 @@ const VISIBLE_TASKS: usize = 8;
 /// Limit on programs with a subcategory of their own: the format numbers subcategories with 16 bits. Other programs have only the category BPF.
 const MAX_SUBCATEGORIES: usize = 1 << 15;
 
-pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let mut packed = GzEncoder::new(out, Compression::default());
-    lines::write(&Writer::new(profile).document(), &mut packed)?;
-    packed.finish()?;
-    Ok(())
+impl Profile {
+    /// Writes the recording as the Firefox Profiler's processed profile, gzipped.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_firefox(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut packed = GzEncoder::new(out, Compression::default());
+        lines::write(&Writer::new(self).document(), &mut packed)?;
+        packed.finish()?;
+        Ok(())
+    }
 }
 
 struct Writer<'p> {

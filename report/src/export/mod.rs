@@ -10,8 +10,11 @@ mod speedscope;
 pub use openmetrics::Metrics;
 
 use crate::Error;
-use crate::model::{Profile, Stacks};
-use std::io::{self, Write};
+use crate::model::Unit;
+use crate::model::text::clean;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::str::FromStr;
 
 /// A format of another viewer.
@@ -73,46 +76,48 @@ impl ExportFormat {
     }
 }
 
-impl Stacks {
-    /// Writes the call chains, one per line.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written.
-    pub fn write_folded(&self, out: &mut dyn Write) -> io::Result<()> {
-        folded::write(self, out)
+/// Distinct rows of a table, by number. The first row is empty.
+struct Table<T> {
+    numbers: FxHashMap<T, i32>,
+    rows: Vec<T>,
+}
+
+impl<T: Clone + Default + Eq + Hash> Table<T> {
+    fn new() -> Table<T> {
+        Table { numbers: FxHashMap::from_iter([(T::default(), 0)]), rows: vec![T::default()] }
     }
 
-    /// Writes the call chains as speedscope's JSON.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written.
-    pub fn write_speedscope(&self, out: &mut dyn Write) -> io::Result<()> {
-        speedscope::write(self, out)
+    fn number(&mut self, row: T) -> i32 {
+        match self.numbers.entry(row) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.rows.push(new.key().clone());
+                *new.insert(number_of_last(&self.rows))
+            }
+        }
     }
 }
 
-impl Profile {
-    /// Writes the call chains as pprof's `profile.proto`, gzipped.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written.
-    pub fn write_pprof(&self, out: &mut dyn Write) -> io::Result<()> {
-        pprof::write(self, out)
+impl Table<String> {
+    /// Number of a text, with control characters escaped.
+    fn text(&mut self, text: &str) -> i32 {
+        self.number(clean(text))
     }
+}
 
-    /// Writes the call chains as a `ProfilesData` message of OpenTelemetry's protocol.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written.
-    pub fn write_otlp(&self, out: &mut dyn Write) -> io::Result<()> {
-        otlp::write(self, out)
-    }
+/// Position of the last row. A recording has fewer distinct names and frames than an i32 can number.
+fn number_of_last<T>(rows: &[T]) -> i32 {
+    i32::try_from(rows.len() - 1).unwrap_or(i32::MAX)
+}
 
-    /// Writes the recording as the Firefox Profiler's processed profile, gzipped.
-    ///
-    /// # Errors
-    /// Fails if the output cannot be written.
-    pub fn write_firefox(&self, out: &mut dyn Write) -> io::Result<()> {
-        firefox::write(self, out)
+/// Unit of weights, in the words of pprof and OpenTelemetry.
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Events => "count",
     }
+}
+
+fn as_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }

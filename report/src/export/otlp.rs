@@ -3,13 +3,12 @@
 //! Samples in a container have the container as their resource, all others the host. Tables are shared by all profiles; the first entry of each is
 //! empty, and number 0 refers to it.
 
+use super::{Table, as_i64, number_of_last, unit_name};
 use crate::model::text::printable;
-use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Unit, Workload};
+use crate::model::{Count, FrameKind, Profile, Recording, StackLabel, Stacks, Workload};
 use prost::Message;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
 use std::io::{self, Write};
 
 #[derive(Clone, PartialEq, Message)]
@@ -191,33 +190,6 @@ struct OtlpStack {
     location_indices: Vec<i32>,
 }
 
-/// Distinct rows of a table. The first row is empty.
-struct Table<T> {
-    numbers: FxHashMap<T, i32>,
-    rows: Vec<T>,
-}
-
-impl<T: Clone + Default + Eq + Hash> Table<T> {
-    fn new() -> Table<T> {
-        Table { numbers: FxHashMap::from_iter([(T::default(), 0)]), rows: vec![T::default()] }
-    }
-
-    fn number(&mut self, row: T) -> i32 {
-        match self.numbers.entry(row) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                self.rows.push(new.key().clone());
-                *new.insert(number_of_last(&self.rows))
-            }
-        }
-    }
-}
-
-/// Position of the last row. A recording has fewer distinct names and frames than an i32 can number.
-fn number_of_last<T>(rows: &[T]) -> i32 {
-    i32::try_from(rows.len() - 1).unwrap_or(i32::MAX)
-}
-
 struct Tables {
     texts: Table<String>,
     mappings: Table<OtlpMapping>,
@@ -227,7 +199,7 @@ struct Tables {
 
 impl Tables {
     fn text(&mut self, text: &str) -> i32 {
-        self.texts.number(printable(text).into_owned())
+        self.texts.text(text)
     }
 
     fn attribute(&mut self, key: &str, value: Option<AnyValue>) -> i32 {
@@ -240,8 +212,14 @@ impl Tables {
     }
 }
 
-pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(&message(profile).encode_to_vec())
+impl Profile {
+    /// Writes the call chains as a `ProfilesData` message of OpenTelemetry's protocol.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_otlp(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&message(self).encode_to_vec())
+    }
 }
 
 fn message(profile: &Profile) -> ProfilesData {
@@ -268,12 +246,7 @@ fn message(profile: &Profile) -> ProfilesData {
         samples.entry(stack.container).or_default().push((sample, stack.count));
     }
 
-    let unit = match stacks.unit {
-        Unit::Nanoseconds => "nanoseconds",
-        Unit::Events => "count",
-    };
-    let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let weights = tables.value_type(&stacks.event, unit);
+    let weights = tables.value_type(&stacks.event, unit_name(stacks.unit));
     let counts = tables.value_type("samples", "count");
     let profile_of = |samples: &[(OtlpSample, Count)], sample_type, value: fn(&Count) -> u64| OtlpProfile {
         sample_type: Some(sample_type),

@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, gzipped. Field numbers are those of the published format.
 
-use crate::model::text::printable;
-use crate::model::{FrameKind, Profile, StackLabel, Unit};
+use super::{Table, as_i64, unit_name};
+use crate::model::{FrameKind, Profile, StackLabel};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -108,21 +108,11 @@ struct ProtoFunction {
 }
 
 /// Distinct strings; the first is empty.
-struct Texts {
-    numbers: FxHashMap<String, i64>,
-    texts: Vec<String>,
-}
+struct Texts(Table<String>);
 
 impl Texts {
     fn number(&mut self, text: &str) -> i64 {
-        let text = printable(text).into_owned();
-        if let Some(number) = self.numbers.get(&text) {
-            return *number;
-        }
-        let number = self.texts.len() as i64;
-        self.texts.push(text.clone());
-        self.numbers.insert(text, number);
-        number
+        self.0.text(text).into()
     }
 
     fn label(&mut self, label: StackLabel<'_>) -> Label {
@@ -137,67 +127,66 @@ impl Texts {
     }
 }
 
-pub(super) fn write(recorded: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let (stacks, recording) = (&recorded.samples.stacks, &recorded.report.recording);
-    let mut texts = Texts { numbers: FxHashMap::default(), texts: Vec::new() };
-    texts.number("");
-    let unit = match stacks.unit {
-        Unit::Nanoseconds => "nanoseconds",
-        Unit::Events => "count",
-    };
-    let sample_type = vec![
-        ValueType { r#type: texts.number("samples"), unit: texts.number("count") },
-        ValueType { r#type: texts.number(&stacks.event), unit: texts.number(unit) },
-    ];
-    let default_sample_type = texts.number(&stacks.event);
+impl Profile {
+    /// Writes the call chains as pprof's `profile.proto`, gzipped.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_pprof(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (stacks, recording) = (&self.samples.stacks, &self.report.recording);
+        let mut texts = Texts(Table::new());
+        let sample_type = vec![
+            ValueType { r#type: texts.number("samples"), unit: texts.number("count") },
+            ValueType { r#type: texts.number(&stacks.event), unit: texts.number(unit_name(stacks.unit)) },
+        ];
+        let default_sample_type = texts.number(&stacks.event);
 
-    let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-
-    // The profile has a location per frame, a function per name and file, and a mapping per file.
-    let mut profile = ProtoProfile {
-        period_type: sample_type.last().copied(),
-        period: as_i64(stacks.mean_weight()),
-        time_nanos: as_i64(recording.start_unix_ns.unwrap_or(0)),
-        duration_nanos: as_i64(recording.elapsed_ns.unwrap_or(0)),
-        sample_type,
-        default_sample_type,
-        ..ProtoProfile::default()
-    };
-    let mut functions: FxHashMap<(i64, i64, i64), u64> = FxHashMap::default();
-    let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
-    // Readers take the first mapping for the main binary, so the kernel is first: a profile of a whole machine has no other main binary.
-    let kernels = stacks.frames.iter().filter(|frame| frame.kind == FrameKind::Kernel).take(1);
-    for file in kernels.chain(&stacks.frames).map(|frame| texts.number(frame.kind.file().unwrap_or_default())) {
-        let id = mappings.len() as u64 + 1;
-        mappings.entry(file).or_insert_with(|| {
-            profile.mapping.push(ProtoMapping { id, filename: file, has_functions: true });
-            id
-        });
+        // The profile has a location per frame, a function per name and file, and a mapping per file.
+        let mut profile = ProtoProfile {
+            period_type: sample_type.last().copied(),
+            period: as_i64(stacks.mean_weight()),
+            time_nanos: as_i64(recording.start_unix_ns.unwrap_or(0)),
+            duration_nanos: as_i64(recording.elapsed_ns.unwrap_or(0)),
+            sample_type,
+            default_sample_type,
+            ..ProtoProfile::default()
+        };
+        let mut functions: FxHashMap<(i64, i64, i64), u64> = FxHashMap::default();
+        let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
+        // Readers take the first mapping for the main binary, so the kernel is first: a profile of a whole machine has no other main binary.
+        let kernels = stacks.frames.iter().filter(|frame| frame.kind == FrameKind::Kernel).take(1);
+        for file in kernels.chain(&stacks.frames).map(|frame| texts.number(frame.kind.file().unwrap_or_default())) {
+            let id = mappings.len() as u64 + 1;
+            mappings.entry(file).or_insert_with(|| {
+                profile.mapping.push(ProtoMapping { id, filename: file, has_functions: true });
+                id
+            });
+        }
+        for (id, frame) in (1..).zip(&stacks.frames) {
+            let file = texts.number(frame.kind.file().unwrap_or_default());
+            let mapping_id = mappings[&file];
+            let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
+            let source = frame.source.as_ref();
+            let filename = source.map_or(file, |source| texts.number(&source.file));
+            let start_line = source.map_or(0, |source| source.function_line.into());
+            let next = functions.len() as u64 + 1;
+            let function_id = *functions.entry((name, system_name, filename)).or_insert_with(|| {
+                profile.function.push(ProtoFunction { id: next, name, system_name, filename, start_line });
+                next
+            });
+            let line = ProtoLine { function_id, line: source.map_or(0, |source| source.line.into()) };
+            profile.location.push(Location { id, mapping_id, line: vec![line] });
+        }
+        for stack in &stacks.stacks {
+            let label = stacks.labels(stack).into_iter().map(|label| texts.label(label)).collect();
+            let value = [stack.count.samples, stack.count.weight].map(as_i64);
+            let location_id = stack.frames.iter().rev().map(|frame| u64::from(*frame) + 1).collect();
+            profile.sample.push(Sample { location_id, value: value.into(), label });
+        }
+        profile.string_table = texts.0.rows;
+        let mut packed = GzEncoder::new(out, Compression::default());
+        packed.write_all(&profile.encode_to_vec())?;
+        packed.finish()?;
+        Ok(())
     }
-    for (id, frame) in (1..).zip(&stacks.frames) {
-        let file = texts.number(frame.kind.file().unwrap_or_default());
-        let mapping_id = mappings[&file];
-        let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
-        let source = frame.source.as_ref();
-        let filename = source.map_or(file, |source| texts.number(&source.file));
-        let start_line = source.map_or(0, |source| source.function_line.into());
-        let next = functions.len() as u64 + 1;
-        let function_id = *functions.entry((name, system_name, filename)).or_insert_with(|| {
-            profile.function.push(ProtoFunction { id: next, name, system_name, filename, start_line });
-            next
-        });
-        let line = ProtoLine { function_id, line: source.map_or(0, |source| source.line.into()) };
-        profile.location.push(Location { id, mapping_id, line: vec![line] });
-    }
-    for stack in &stacks.stacks {
-        let label = stacks.labels(stack).into_iter().map(|label| texts.label(label)).collect();
-        let value = [stack.count.samples, stack.count.weight].map(as_i64);
-        let location_id = stack.frames.iter().rev().map(|frame| u64::from(*frame) + 1).collect();
-        profile.sample.push(Sample { location_id, value: value.into(), label });
-    }
-    profile.string_table = texts.texts;
-    let mut packed = GzEncoder::new(out, Compression::default());
-    packed.write_all(&profile.encode_to_vec())?;
-    packed.finish()?;
-    Ok(())
 }

@@ -39,29 +39,35 @@ struct SpeedscopeProfile {
     weights: Vec<u64>,
 }
 
-pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
-    let frames = stacks.frames.iter().map(|frame| SharedFrame {
-        name: printable(&frame.label()).into_owned(),
-        file: frame.kind.file().map(|file| printable(file).into_owned()),
-    });
-    let document = SpeedscopeFile {
-        schema: "https://www.speedscope.app/file-format-schema.json",
-        exporter: concat!("bprec ", env!("CARGO_PKG_VERSION")),
-        shared: Shared { frames: frames.collect() },
-        profiles: [SpeedscopeProfile {
-            kind: "sampled",
-            // Equal stacks are one sample, so the viewer's first view has no order of time to show.
-            name: format!("{} (stacks are summed: Time Order has no meaning)", printable(&stacks.event)),
-            unit: match stacks.unit {
-                Unit::Nanoseconds => "nanoseconds",
-                Unit::Events => "none",
-            },
-            start_value: 0,
-            end_value: stacks.total.weight,
-            samples: stacks.stacks.iter().map(|stack| stack.frames.clone()).collect(),
-            weights: stacks.stacks.iter().map(|stack| stack.count.weight).collect(),
-        }],
-    };
-    serde_json::to_writer(&mut *out, &document)?;
-    out.write_all(b"\n")
+impl Stacks {
+    /// Writes the call chains as speedscope's JSON.
+    ///
+    /// # Errors
+    /// Fails if the output cannot be written.
+    pub fn write_speedscope(&self, out: &mut dyn Write) -> io::Result<()> {
+        let frames = self.frames.iter().map(|frame| SharedFrame {
+            name: printable(&frame.label()).into_owned(),
+            file: frame.kind.file().map(|file| printable(file).into_owned()),
+        });
+        let document = SpeedscopeFile {
+            schema: "https://www.speedscope.app/file-format-schema.json",
+            exporter: concat!("bprec ", env!("CARGO_PKG_VERSION")),
+            shared: Shared { frames: frames.collect() },
+            profiles: [SpeedscopeProfile {
+                kind: "sampled",
+                // Equal self are one sample, so the viewer's first view has no order of time to show.
+                name: format!("{} (self are summed: Time Order has no meaning)", printable(&self.event)),
+                unit: match self.unit {
+                    Unit::Nanoseconds => "nanoseconds",
+                    Unit::Events => "none",
+                },
+                start_value: 0,
+                end_value: self.total.weight,
+                samples: self.stacks.iter().map(|stack| stack.frames.clone()).collect(),
+                weights: self.stacks.iter().map(|stack| stack.count.weight).collect(),
+            }],
+        };
+        serde_json::to_writer(&mut *out, &document)?;
+        out.write_all(b"\n")
+    }
 }

@@ -1,6 +1,6 @@
 //! Side-band records, each kept once: a recorder may repeat its records for days, and the repetitions must not take memory.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::hash::Hash;
 
 /// Log of distinct entries, in order. It holds at most twice the number of distinct entries, plus a constant.
@@ -15,7 +15,7 @@ pub(crate) struct DedupLog<T> {
 }
 
 /// Count of entries below which no repetitions are removed.
-const MIN_ENTRIES: usize = 1 << 14;
+const MIN_ENTRIES: usize = 1 << 16;
 
 impl<T> Default for DedupLog<T> {
     fn default() -> Self {
@@ -40,7 +40,9 @@ impl<T: Eq + Hash> DedupLog<T> {
 
     /// Removes repetitions.
     pub(crate) fn compact(&mut self) {
-        let (mut all, mut last) = (FxHashSet::default(), FxHashMap::default());
+        // Most entries are distinct, so the set is made large enough for all of them: to grow it would hash them several times.
+        let mut all = FxHashSet::with_capacity_and_hasher(self.entries.len(), FxBuildHasher);
+        let mut last = FxHashMap::default();
         let is_new = |entry| match (self.undated_about)(entry) {
             None => all.insert(entry),
             Some(subject) => last.insert(subject, entry) != Some(entry),

@@ -7,7 +7,7 @@ use bprec_format::records::Mmap2File;
 use rustc_hash::FxHashMap;
 
 use super::demangle::demangled;
-use super::intervals::Intervals;
+use super::intervals::AddressIntervals;
 use super::sections::SYMBOLS_MAX;
 use super::symbols::SymbolAndOffset;
 
@@ -32,7 +32,7 @@ pub(crate) struct FileFunctions {
     /// Lowest start address of a mapping to which the functions apply.
     lowest_map: u64,
     /// Names by offset in the file.
-    functions: Intervals<Arc<[u8]>>,
+    functions: AddressIntervals<Arc<[u8]>>,
 }
 
 impl FileFunctions {
@@ -44,7 +44,7 @@ impl FileFunctions {
         });
         // The functions are of the 64-bit vdso. 32-bit processes have another vdso, at lower addresses.
         let lowest_map = if path == b"[vdso]" { 1 << 32 } else { 0 };
-        FileFunctions { lowest_map, functions: Intervals::new(functions.take(SYMBOLS_MAX).collect()) }
+        FileFunctions { lowest_map, functions: AddressIntervals::new(functions.take(SYMBOLS_MAX).collect()) }
     }
 
     /// Demangles all names.

@@ -5,18 +5,18 @@ use std::ops::Range;
 /// Values by ranges of addresses. If several ranges contain an address, the range with the highest start has precedence; of ranges with the same
 /// start, the last one.
 #[derive(Debug, Clone)]
-pub(crate) struct Intervals<T> {
+pub(crate) struct AddressIntervals<T> {
     /// Starts, ascending.
     starts: Vec<u64>,
     /// For each start address: the address after the end of its range, and the value.
     values: Vec<(u64, T)>,
 }
 
-impl<T> Intervals<T> {
-    pub(crate) fn new(mut intervals: Vec<(Range<u64>, T)>) -> Intervals<T> {
+impl<T> AddressIntervals<T> {
+    pub(crate) fn new(mut intervals: Vec<(Range<u64>, T)>) -> AddressIntervals<T> {
         intervals.sort_by_key(|(addrs, _)| addrs.start);
         let starts = intervals.iter().map(|(addrs, _)| addrs.start).collect();
-        Intervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
+        AddressIntervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
     }
 
     /// Returns the interval that contains an address, as its number in the order of starts.
@@ -49,9 +49,9 @@ impl<T> Intervals<T> {
     }
 
     /// Maps each value.
-    pub(crate) fn map<U>(self, value: impl Fn(T) -> U) -> Intervals<U> {
+    pub(crate) fn map<U>(self, value: impl Fn(T) -> U) -> AddressIntervals<U> {
         let values = self.values.into_iter().map(|(end, it)| (end, value(it))).collect();
-        Intervals { starts: self.starts, values }
+        AddressIntervals { starts: self.starts, values }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,9 +59,9 @@ impl<T> Intervals<T> {
     }
 }
 
-impl<T> Default for Intervals<T> {
-    fn default() -> Intervals<T> {
-        Intervals { starts: Vec::new(), values: Vec::new() }
+impl<T> Default for AddressIntervals<T> {
+    fn default() -> AddressIntervals<T> {
+        AddressIntervals { starts: Vec::new(), values: Vec::new() }
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_nearest_start_decides() {
-        let intervals = Intervals::new(vec![
+        let intervals = AddressIntervals::new(vec![
             (0x3000..0x3010, "last"),
             (0x1000..0x2000, "wide"),
             (0x1100..0x1200, "within"),
@@ -92,6 +92,6 @@ mod tests {
             assert_eq!(intervals.at(addr).map(|(value, offset)| (*value, offset)), expected, "{addr:#x}");
         }
         assert_eq!(intervals.find(0x1100).and_then(|number| intervals.get(number)), Some((0x1100..0x1200, &"within")));
-        assert_eq!(Intervals::<()>::default().at(0), None);
+        assert_eq!(AddressIntervals::<()>::default().at(0), None);
     }
 }

@@ -51,9 +51,7 @@ use bprec_format::bprec::sampler::Parts;
 use bprec_format::bprec::state::{self, KernelSymbol, State};
 use bprec_format::feature::Feature;
 use bprec_format::records::{LostSamples, Payload};
-use bprec_format::{
-    AttrFlags, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software,
-};
+use bprec_format::{AttrFlags, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -189,6 +187,12 @@ impl Index {
     /// Containers and units of the cgroups.
     pub(crate) fn workloads(&self) -> &Workloads {
         self.workloads.get_or_init(|| Workloads::new(&self.cgroups, &self.states.pods))
+    }
+
+    /// Messages about problems in opening the recording and in reading its records.
+    pub(crate) fn all_problems(&self, recording: &OpenRecording<'_>) -> Vec<String> {
+        let more = (self.bad_records > 0).then(|| format!("{} more records could not be read", self.bad_records));
+        recording.problems().iter().chain(&self.problems).cloned().chain(more).collect()
     }
 
     fn problem(&mut self, problem: String) {
@@ -389,18 +393,10 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn sample(&mut self, record: &Record<'_>) {
-        let Some(event) = self.recording.events.index_of(record) else { return };
-        if self.recording.kinds[event] != EventKind::State {
-            return;
-        }
-        let layout = &self.recording.event(event).layout;
-        let state = layout
-            .sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64)
-            .and_then(|sample| sample.raw())
-            .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, self.recording.endian()));
-        match state {
-            Ok(state) => self.state(state, record.offset),
-            Err(error) => self.problem(error.to_string()),
+        match self.recording.state(record) {
+            Some(Ok(state)) => self.state(state, record.offset),
+            Some(Err(error)) => self.problem(error.to_string()),
+            None => {}
         }
     }
 

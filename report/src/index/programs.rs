@@ -4,10 +4,12 @@
 //! before it belong to) and `bpf_prog_info` (all other facts). KSYMBOLs of the kernel and of perf name a program differently: records are joined by
 //! id and address, never by name.
 
+mod free;
 mod loads;
 mod side_event;
 mod traits;
 
+use self::free::FreePrograms;
 pub(crate) use self::loads::ProgramLoads;
 pub(crate) use self::side_event::{SideEvent, SidebandKind};
 pub(crate) use self::traits::TAIL_CALL;
@@ -18,8 +20,8 @@ use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 use bprec_format::records::{BpfEventKind, KsymbolKind};
-use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, VecDeque};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Function of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -372,7 +374,8 @@ impl SideBandWalk {
         ranges.extend(interpreter_ranges(self.interpreters));
         ranges.extend(self.out_of_line);
         let keyed = |(at, program): (usize, &IndexedProgram)| Some((program.key()?, at as u32));
-        let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
+        let mut by_key = FxHashMap::with_capacity_and_hasher(self.known.len(), FxBuildHasher);
+        by_key.extend(self.known.iter().enumerate().filter_map(keyed));
         let mut programs = Programs { list: self.known, announced, by_key, ranges, ..Programs::default() };
         programs.place_images(self.images, infos);
         programs
@@ -424,23 +427,13 @@ impl SideBandWalk {
     /// Returns, for each info, its program. A repeated info has the program of the earlier info. Any other info gets a program that has the info's id
     /// and no info yet, preferably a program with the same code address, or else a new program.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
-        // Matched entries leave the queues at the front, so each entry is visited once, however often an id or an address repeats.
-        let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
-        for (program, known) in self.known.iter().enumerate() {
-            by_id.entry(known.id.unwrap_or(0)).or_default().push_back(program as u32);
-        }
-        let mut by_code: FxHashMap<(u32, u64), VecDeque<u32>> = FxHashMap::default();
-        let mut bound: Vec<(u32, u64)> =
-            self.symbols.iter().filter_map(|symbol| Some((symbol.program?, symbol.addr))).collect();
-        bound.sort_unstable();
-        bound.dedup();
-        for (program, addr) in bound {
-            let id = self.known[program as usize].id.unwrap_or(0);
-            by_code.entry((id, addr)).or_default().push_back(program);
-        }
+        let id_of = |program: u32| self.known[program as usize].id.unwrap_or(0);
+        let mut by_id = FreePrograms::new((0..self.known.len() as u32).map(|program| (id_of(program), program)));
+        let bound = self.symbols.iter().filter_map(|symbol| Some((symbol.program?, symbol.addr)));
+        let mut by_code = FreePrograms::new(bound.map(|(program, addr)| ((id_of(program), addr), program)));
         let mut owners = Vec::with_capacity(infos.len());
         // Each file repeats the infos of its programs.
-        let mut by_key: FxHashMap<(u32, u64), u32> = FxHashMap::default();
+        let mut by_key: FxHashMap<(u32, u64), u32> = FxHashMap::with_capacity_and_hasher(infos.len(), FxBuildHasher);
         for (index, info) in infos.iter().enumerate() {
             let id = info.id().unwrap_or(0);
             let key = info.load_time_ns().filter(|load_time_ns| *load_time_ns > 0).map(|loaded| (id, loaded));
@@ -448,16 +441,10 @@ impl SideBandWalk {
                 owners.push(*program);
                 continue;
             }
-            let first_free = |programs: Option<&mut VecDeque<u32>>| {
-                let programs = programs?;
-                while programs.front().is_some_and(|program| self.known[*program as usize].info.is_some()) {
-                    programs.pop_front();
-                }
-                programs.front().copied()
-            };
+            let is_free = |program: u32| self.known[program as usize].info.is_none();
             let addrs = info.functions().filter_map(|function| function.addr);
-            let same_code = addrs.filter_map(|addr| first_free(by_code.get_mut(&(id, addr)))).min();
-            let program = match same_code.or_else(|| first_free(by_id.get_mut(&id))) {
+            let same_code = addrs.filter_map(|addr| by_code.first((id, addr), is_free)).min();
+            let program = match same_code.or_else(|| by_id.first(id, is_free)) {
                 Some(program) => program,
                 None => {
                     self.known.push(IndexedProgram { id: Some(id), ..IndexedProgram::default() });
@@ -487,16 +474,16 @@ impl SideBandWalk {
         let mut places: FxHashMap<(u32, u64), u32> = FxHashMap::default();
         let mut placed: FxHashSet<u32> = FxHashSet::default();
         for (index, symbol) in self.symbols.iter().enumerate() {
-            let (tag, name) = symbol_name(&symbol.name);
             let (program, function) = match functions[index] {
                 Some((program, function)) => {
                     let known = &mut self.known[program as usize].functions[function as usize];
                     if known.name.is_empty() {
-                        known.name = name;
+                        known.name = symbol_name(&symbol.name).1;
                     }
                     (program, function)
                 }
                 None => {
+                    let (tag, name) = symbol_name(&symbol.name);
                     let program = symbol.program.unwrap_or_else(|| {
                         let known = IndexedProgram {
                             tag,

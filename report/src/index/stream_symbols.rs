@@ -12,7 +12,7 @@ use bprec_format::records::{Ksymbol, Mmap2File};
 use bprec_format::{Endian, FeatureSection};
 
 use super::file_functions::{Files, Mapped};
-use super::intervals::Intervals;
+use super::intervals::AddressIntervals;
 use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
 use super::symbols::{KernelSymbols, SymbolAndOffset};
 
@@ -24,7 +24,7 @@ const ANNOUNCED_MAX: usize = 1 << 17;
 pub(crate) struct SectionSymbols {
     /// BPF functions from `bpf_prog_info`, which gives addresses without times. `None` for addresses at which several programs had functions at
     /// different times.
-    programs: Intervals<Option<Arc<[u8]>>>,
+    programs: AddressIntervals<Option<Arc<[u8]>>>,
     kernel: KernelSymbols,
     files: Files,
 }
@@ -44,7 +44,7 @@ impl SectionSymbols {
         let files = Files::new(&ahead.files);
         let kernel = ahead.kernel.iter().take(SYMBOLS_MAX).cloned();
         SectionSymbols {
-            programs: Intervals::new(without_shared(program_functions(sections, endian))),
+            programs: AddressIntervals::new(without_shared(program_functions(sections, endian))),
             kernel: KernelSymbols::new(kernel.collect()),
             files: if ahead.keeps_mangled { files } else { files.demangled() },
         }
@@ -168,7 +168,7 @@ mod tests {
             function(0x2200..0x2240, "behind"),
         ];
         let sections =
-            SectionSymbols { programs: Intervals::new(without_shared(programs)), ..SectionSymbols::default() };
+            SectionSymbols { programs: AddressIntervals::new(without_shared(programs)), ..SectionSymbols::default() };
         let symbols = StreamSymbols { sections: Arc::new(sections), ..StreamSymbols::default() };
         assert_eq!(symbols.bpf(0x107f), Some((&b"alone"[..], 0x7f)));
         assert_eq!(symbols.bpf(0x1080), None);

@@ -1,6 +1,6 @@
 //! The kernel's own code: named functions, and the ranges of its text and modules.
 
-use super::intervals::Intervals;
+use super::intervals::AddressIntervals;
 use super::kernel::{Dispatch, Role, meaning, stem};
 use bprec_format::bprec::state::KernelSymbol;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ pub(crate) type SymbolAndOffset<'n> = (&'n [u8], u64);
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KernelSymbols {
     /// Functions, one per address.
-    functions: Intervals<KernelFunction>,
+    functions: AddressIntervals<KernelFunction>,
 }
 
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl KernelSymbols {
             let addrs = symbol.addr..symbol.addr.saturating_add(len);
             (addrs, KernelFunction { name: symbol.name, role, dispatches: dispatch != Dispatch::NotSaid })
         });
-        KernelSymbols { functions: Intervals::new(functions.collect()) }
+        KernelSymbols { functions: AddressIntervals::new(functions.collect()) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -115,7 +115,7 @@ impl KernelSymbols {
 /// Ranges of the kernel's text and its modules, from the MMAP records that recorders write with pid −1.
 #[derive(Debug, Default)]
 pub(crate) struct KernelMaps {
-    maps: Intervals<String>,
+    maps: AddressIntervals<String>,
 }
 
 impl KernelMaps {
@@ -123,7 +123,9 @@ impl KernelMaps {
     pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
         maps.sort();
         maps.dedup();
-        KernelMaps { maps: Intervals::new(maps.into_iter().map(|(start, end, name)| (start..end, name)).collect()) }
+        KernelMaps {
+            maps: AddressIntervals::new(maps.into_iter().map(|(start, end, name)| (start..end, name)).collect()),
+        }
     }
 
     /// Returns true if no range is known: the recorder was not allowed to see the kernel's addresses.

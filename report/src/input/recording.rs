@@ -4,10 +4,11 @@ use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
 use crate::input::unpacked::{RELEASE_BYTES, RecordBytes, RecordSlice, Unpacked};
 use crate::{Error, Input, Result};
+use bprec_format::bprec::state::State;
 use bprec_format::feature::{ClockData, Compression, Feature, SampleTime, SectionContent, Text};
 use bprec_format::{
     Container, Endian, Event, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
-    RecordType, Records,
+    Record, RecordType, Records,
 };
 use std::path::Path;
 use std::sync::OnceLock;
@@ -316,6 +317,14 @@ impl<'a> OpenRecording<'a> {
             Some(id) => self.events.index_of_id(id).is_none_or(|event| self.kinds[event] == EventKind::State),
             None => true,
         }
+    }
+
+    /// Returns the state of the recorder that a sample carries; `None` for a sample of an event without states.
+    pub(crate) fn state(&self, record: &Record<'_>) -> Option<bprec_format::Result<State>> {
+        let event = self.events.index_of(record).filter(|event| self.kinds[*event] == EventKind::State)?;
+        let fields = self.event(event).layout.sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64);
+        let raw = fields.and_then(|fields| fields.raw());
+        Some(raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, self.endian)))
     }
 
     /// Calls `visit` with the records in the order of the input: with whole files or, if records are compressed, with blocks. A damaged part is

@@ -139,6 +139,15 @@ fn schema_of<T: JsonSchema>() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
+/// Serializes the items of an iterator as a list, each when it is made: all items at once may need too much memory.
+pub(crate) struct ItemByItem<I>(pub(crate) I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for ItemByItem<I> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
+    }
+}
+
 /// Serializes a displayable value as JSON text.
 pub(crate) fn as_text<T: ToString, S: serde::Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
     value.as_ref().map(ToString::to_string).serialize(serializer)

@@ -6,6 +6,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Text of an unknown number.
 pub(crate) const UNKNOWN: &str = "n/a";
+/// Least share, %, that is not shown as 0.00.
+pub(crate) const LEAST_SHOWN_PERCENT: f64 = 0.005;
 /// Text in place of a missing program name.
 pub(crate) const UNNAMED: &str = "[no name]";
 

@@ -141,7 +141,7 @@ impl<'s> SampleView<'s> {
 
 /// Samples that reach no sink.
 #[derive(Debug, Default)]
-pub(crate) struct LeftOut {
+pub(crate) struct LeftOutSamples {
     /// Number of unreadable samples.
     pub(crate) samples: u64,
     /// Offset of the first unreadable sample, and the error.
@@ -150,8 +150,8 @@ pub(crate) struct LeftOut {
     pub(crate) of_other_tasks: BTreeMap<usize, Count>,
 }
 
-impl LeftOut {
-    fn merge(&mut self, other: LeftOut) {
+impl LeftOutSamples {
+    fn merge(&mut self, other: LeftOutSamples) {
         for (event, count) in other.of_other_tasks {
             self.of_other_tasks.entry(event).or_default().merge(count);
         }
@@ -337,7 +337,7 @@ pub(crate) fn run<S: Sink>(
     selection: &Selection<'_>,
     sink: S,
     mut each_slice: impl FnMut(u32, &Records<'_>),
-) -> (S, LeftOut) {
+) -> (S, LeftOutSamples) {
     #[cfg(test)]
     PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
@@ -384,7 +384,7 @@ struct Worker<'i, S> {
     /// Buffer for the counters of the latest sample that have grown: (event, growth).
     growth: Vec<(usize, u64)>,
     sink: S,
-    left_out: LeftOut,
+    left_out: LeftOutSamples,
 }
 
 impl<'i, S: Sink> Worker<'i, S> {
@@ -396,7 +396,7 @@ impl<'i, S: Sink> Worker<'i, S> {
         sink: S,
     ) -> Worker<'i, S> {
         let attributor = Attributor::new(index);
-        let (readings, growth, left_out) = (Readings::default(), Vec::new(), LeftOut::default());
+        let (readings, growth, left_out) = (Readings::default(), Vec::new(), LeftOutSamples::default());
         Worker { recording, index, selection, plans, attributor, readings, growth, sink, left_out }
     }
 

@@ -1,17 +1,16 @@
 //! First screen of a page or a terminal: the costliest programs and payers (tasks in which programs ran), with all others folded.
 
+use crate::model::text::LEAST_SHOWN_PERCENT;
 use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, MachineParts, Overview, PayerSlice, ProgramSlice,
     Report, Row, Slice,
 };
 use crate::query::by_prog::payers::{ByInterval, PaidByInterval};
-use crate::query::by_prog::shares::margin;
+use crate::query::by_prog::shares::{margin, percent};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Least share of a row, %: a lower share would be shown as 0.00.
-const LEAST_PERCENT: f64 = 0.005;
 /// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
 
@@ -101,15 +100,15 @@ impl OverviewFacts<'_> {
     }
 
     fn slice(&self, count: Count, folded: Option<usize>) -> Slice {
-        let bpf = self.event.total.count.weight;
-        let bpf_percent = (bpf > 0).then(|| count.weight as f64 * 100.0 / bpf as f64);
+        let bpf_percent = percent(count.weight, Some(self.event.total.count.weight));
         Slice { count, percent: self.event.percent(count), bpf_percent, folded }
     }
 
     /// Returns the count of rows that get a slice of their own; the other rows share one slice. `counts` are the costs of all rows, descending.
     fn shown(&self, counts: impl Iterator<Item = Count>) -> usize {
         let counts: Vec<Count> = counts.collect();
-        let is_seen = |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_PERCENT);
+        let is_seen =
+            |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_SHOWN_PERCENT);
         let seen = counts.iter().take_while(is_seen).count();
         if counts.len() <= self.max_rows && seen == counts.len() { seen } else { seen.min(self.max_rows - 1) }
     }
@@ -200,8 +199,8 @@ impl OverviewFacts<'_> {
     /// as the last interval may be shorter. `None` for an interval after the end.
     fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
         if let Some(wholes) = self.wholes() {
-            let whole = u32::try_from(interval).ok().and_then(|at| wholes.get(&at)).filter(|whole| **whole > 0)?;
-            return Some((interval, count.weight as f64 * 100.0 / *whole as f64));
+            let whole = u32::try_from(interval).ok().and_then(|at| wholes.get(&at).copied());
+            return Some((interval, percent(count.weight, whole)?));
         }
         let elapsed_ns = self.report.recording.elapsed_ns?;
         let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
@@ -228,7 +227,7 @@ impl OverviewFacts<'_> {
         if !rest.is_empty() {
             let count: Count = rest.iter().map(|payer| payer.count).sum();
             let whole: Count = rest.iter().map(|payer| payer.all).sum();
-            let payer_percent = (whole.weight > 0).then(|| count.weight as f64 * 100.0 / whole.weight as f64);
+            let payer_percent = percent(count.weight, Some(whole.weight));
             let slice = self.slice(count, Some(rest.len()));
             let all_by_interval = self.all_by_interval(shown..paying);
             slices.push(PayerSlice { slice, payer_percent, all_by_interval, ..PayerSlice::default() });

@@ -1,6 +1,6 @@
 //! Bills of the owners of BPF programs: the CPU time that each owner costs, and its parts.
 
-use super::blocks::{Block, View, problems};
+use super::blocks::{Block, NO_EVENT, View, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{memory, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -22,7 +22,7 @@ const SHARED: &str = "≈: includes samples that several owners may have caused,
 
 pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
     let mut view = View::default();
-    view.series(&report.events, |nth, event| {
+    view.events(&report.events, NO_EVENT, |event| {
         let samples = counted(event.samples.samples, "sample");
         let total = &event.total;
         let fact = format!(
@@ -38,11 +38,8 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
         ];
         let has_programs = report.owner.is_some() && !event.owners.is_empty();
         let programs = has_programs.then(|| [Block::Gap, Block::Table(programs(report, event))]);
-        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).chain(programs.into_iter().flatten()).collect()
+        blocks.into_iter().chain(programs.into_iter().flatten())
     });
-    if report.events.is_empty() {
-        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
-    }
     let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
     view.notes(

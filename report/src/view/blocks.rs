@@ -17,7 +17,7 @@ type PartFn<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 type ColumnsFn<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
 
 /// Returns the blocks of an event by its index; `None` after the last event.
-type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
+type EventBlocks<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
 
 /// A block of a view.
 pub(super) enum Block<'v> {
@@ -44,7 +44,7 @@ pub(super) enum Block<'v> {
     /// Legend and notes in dim comments, below a gap. The notes are written the worst first, at most [`NOTES_SHOWN`] unless all are requested.
     Notes(Legend, Vec<GradedNote>),
     /// Blocks of events, made one event at a time because there may be thousands.
-    Series(Series<'v>),
+    Series(EventBlocks<'v>),
 }
 
 /// Meaning of columns and marks.
@@ -100,6 +100,9 @@ fn worst_first(mut notes: Vec<GradedNote>, all: bool) -> Vec<String> {
     notes.into_iter().map(|(_, text)| text).chain(left_out).collect()
 }
 
+/// Text in place of events.
+pub(super) const NO_EVENT: &str = "no event of this recording samples the CPUs";
+
 /// A view of a model: blocks in order.
 #[derive(Default)]
 pub(super) struct View<'v>(pub(super) Vec<Block<'v>>);
@@ -122,6 +125,17 @@ impl<'v> View<'v> {
     /// Appends the blocks of each item of `of`; `blocks` makes them when they are written.
     pub(super) fn series<T>(&mut self, of: &'v [T], blocks: impl Fn(usize, &'v T) -> Vec<Block<'static>> + 'v) {
         self.push(Block::Series(Box::new(move |nth| Some(blocks(nth, of.get(nth)?)))));
+    }
+
+    /// Appends the blocks of each event, with an empty line between events; `none` if there are no events.
+    pub(super) fn events<T, B>(&mut self, of: &'v [T], none: &str, blocks: impl Fn(&'v T) -> B + 'v)
+    where
+        B: IntoIterator<Item = Block<'static>>,
+    {
+        self.series(of, move |nth, event| (nth > 0).then_some(Block::Blank).into_iter().chain(blocks(event)).collect());
+        if of.is_empty() {
+            self.push(Block::Fact(none.to_owned()));
+        }
     }
 
     /// Blocks in order, with each series expanded.

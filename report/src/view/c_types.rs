@@ -25,7 +25,7 @@ const MAX_HOPS: usize = 32;
 /// Name of a type as in a C cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. A struct without a name is printed with its members. Bytes
 /// that are not UTF-8 are replaced.
 pub(super) fn type_name(btf: &Btf<'_>, id: u32) -> String {
-    Printer::new(btf).declare(id, String::new())
+    DeclarationPrinter::new(btf).declare(id, String::new())
 }
 
 /// Definition of a type, followed by the definitions of the types that it contains by value, each once. Only named structs, unions and enums have a
@@ -85,7 +85,7 @@ fn is_compound(btf: &Btf<'_>, id: u32) -> bool {
 /// Definition of a type on one line: `struct event { u32 pid; char comm[16]; }`. A member with a named type has only the type's name. A typedef,
 /// function or variable is printed as its declaration, a section as its variables, and any other type as by [`type_name`].
 fn definition(btf: &Btf<'_>, id: u32) -> String {
-    let printer = Printer::new(btf);
+    let printer = DeclarationPrinter::new(btf);
     let Some(found) = btf.type_by_id(id) else { return type_name(btf, id) };
     match found.kind() {
         Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => {
@@ -107,16 +107,16 @@ fn text(name: Option<&[u8]>) -> String {
     String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
 }
 
-struct Printer<'b, 'a> {
+struct DeclarationPrinter<'b, 'a> {
     btf: &'b Btf<'a>,
     types_left: Cell<usize>,
     bytes_left: Cell<usize>,
     nesting_left: Cell<usize>,
 }
 
-impl<'b, 'a> Printer<'b, 'a> {
-    fn new(btf: &'b Btf<'a>) -> Printer<'b, 'a> {
-        Printer {
+impl<'b, 'a> DeclarationPrinter<'b, 'a> {
+    fn new(btf: &'b Btf<'a>) -> DeclarationPrinter<'b, 'a> {
+        DeclarationPrinter {
             btf,
             types_left: Cell::new(MAX_TYPES),
             bytes_left: Cell::new(MAX_TEXT_BYTES),

@@ -6,7 +6,7 @@ mod history;
 use super::by_prog::{self, Rates, measured};
 use super::cells::{attachments, of_machine, percent};
 use super::hues::Hues;
-use crate::model::text::{clean, counted, fixed, grouped};
+use crate::model::text::{LEAST_SHOWN_PERCENT, clean, counted, fixed, grouped};
 use crate::model::{
     EventFinding, EventReport, Flow, History, Interval, Known, MissingTicks, NodeKind, Overview, Page, PayerSlice,
     Program, ProgramSlice, Recording, Report, Runs, Slice, SourceLine, TimeBound, Tree,
@@ -17,8 +17,6 @@ use std::cmp::Reverse;
 
 /// Limit on the loads and unloads that the screen marks.
 const MAX_FLAGS: usize = 12;
-/// Least share, %, that does not round to 0.00.
-const LEAST_PERCENT: f64 = 0.005;
 
 /// Costs by interval: (index of the interval, weight as a number of samples of mean weight).
 type TimedCosts = Vec<(u32, f64)>;
@@ -304,7 +302,8 @@ impl ScreenSource<'_> {
             row.parts = slice.parts.iter().map(|(name, share)| part(name, *share, percent(Some(*share)))).collect();
             let mut flows: Vec<&Flow> = overview.flows.iter().filter(|flow| flow.program == at).collect();
             flows.sort_by_key(|flow| Reverse(flow.count.weight));
-            let paid = flows.into_iter().filter(|flow| flow.percent.is_some_and(|percent| percent >= LEAST_PERCENT));
+            let paid =
+                flows.into_iter().filter(|flow| flow.percent.is_some_and(|percent| percent >= LEAST_SHOWN_PERCENT));
             row.payers = paid
                 .map(|flow| {
                     let payer = &overview.payers[flow.payer];
@@ -329,7 +328,7 @@ impl ScreenSource<'_> {
             let by_statistics = by_statistics.filter(|_| rates == Rates::PerSecond).unwrap_or(0.0);
             let found = found.remove(&of_table.program).or_else(|| {
                 let slice = ProgramSlice { program: Some(of_table.program), ..ProgramSlice::default() };
-                let is_shown = unseen.max(by_statistics) >= LEAST_PERCENT;
+                let is_shown = unseen.max(by_statistics) >= LEAST_SHOWN_PERCENT;
                 is_shown.then(|| ScreenRow { series: vec![0.0; intervals], ..self.row(&slice) })
             });
             if let Some(row) = found {

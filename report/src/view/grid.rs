@@ -6,8 +6,8 @@ use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Limit on the parts of a table that stay in memory between measuring and writing.
-const PARTS_KEPT: usize = 2;
+/// Limit on the text of a table that stays in memory between measuring and writing, bytes: some ten thousand rows.
+const KEPT_BYTES: usize = 2 << 20;
 
 /// A column: name, alignment, and behaviour if the table is too wide.
 #[derive(Debug, Clone)]
@@ -251,28 +251,30 @@ impl Sheet {
     }
 
     /// Writes a table that is made in parts, and returns the names of the shown columns. `part` returns a part by its index. To limit memory, parts
-    /// from [`PARTS_KEPT`] on are made twice: for measuring and for writing.
+    /// beyond [`KEPT_BYTES`] are made twice: for measuring and for writing.
     pub(super) fn write_parts(
         columns: Vec<Column>,
         part: impl Fn(usize) -> Option<Sheet>,
         out: &mut Screen<'_>,
         width: usize,
     ) -> io::Result<Vec<String>> {
-        let (mut grid, mut kept, mut parts) = (Grid::new(columns), Vec::new(), 0);
+        let (mut grid, mut kept, mut totals) = (Grid::new(columns), PackedRows::default(), Vec::new());
+        let (mut parts, mut parts_kept) = (0, 0);
         while let Some(sheet) = part(parts) {
             grid.fit(&sheet.rows);
             grid.fit(&sheet.totals);
-            parts += 1;
-            if parts <= PARTS_KEPT {
-                kept.push(sheet);
+            if parts_kept == parts && kept.text.len() < KEPT_BYTES {
+                kept.push(&sheet.rows);
+                parts_kept += 1;
             }
+            totals.extend(sheet.totals);
+            parts += 1;
         }
         let layout = grid.layout(width);
         layout.write(&[], out)?;
-        let mut totals = Vec::new();
-        for sheet in kept.into_iter().chain((PARTS_KEPT..parts).filter_map(part)) {
+        kept.rows(layout.columns.len()).try_for_each(|row| out.line(&layout.line(&row)))?;
+        for sheet in (parts_kept..parts).filter_map(part) {
             sheet.rows.iter().try_for_each(|row| out.line(&layout.line(row)))?;
-            totals.extend(sheet.totals);
         }
         layout.write_totals(&totals, out)?;
         let shown = layout.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
@@ -351,6 +353,32 @@ impl Sheet {
     }
 }
 
+/// Rows with all cells in one text: a text for each cell would take several times the memory.
+#[derive(Default)]
+struct PackedRows {
+    text: String,
+    /// End of each cell in `text`.
+    ends: Vec<usize>,
+}
+
+impl PackedRows {
+    fn push(&mut self, rows: &[Vec<String>]) {
+        for cell in rows.iter().flatten() {
+            self.text.push_str(cell);
+            self.ends.push(self.text.len());
+        }
+    }
+
+    /// Rows of `cells` cells each.
+    fn rows(&self, cells: usize) -> impl Iterator<Item = Vec<&str>> {
+        let mut start = 0;
+        self.ends.chunks(cells.max(1)).map(move |ends| {
+            let cell = |end: &usize| &self.text[std::mem::replace(&mut start, *end)..*end];
+            ends.iter().map(cell).collect()
+        })
+    }
+}
+
 fn total(widths: &[Option<usize>]) -> usize {
     widths.iter().flatten().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }
@@ -380,10 +408,10 @@ impl Layout<'_> {
     }
 
     /// A row as a line.
-    pub(super) fn line(&self, row: &[String]) -> TonedLine {
+    pub(super) fn line(&self, row: &[impl AsRef<str>]) -> TonedLine {
         let mut line = TonedLine::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
-            let Some(width) = *width else { continue };
+            let (Some(width), cell) = (*width, cell.as_ref()) else { continue };
             let tone = (column.tone)(cell);
             let cell = printable(cell);
             let cell = match column.cut {

@@ -2,7 +2,7 @@
 
 use super::c_types::{self, type_name};
 use super::json;
-use crate::model::Header;
+use crate::model::{Header, ItemByItem};
 use crate::query::maps::{EntryValue, Map, MapEntry, MapsReport, StackTraceFrame};
 use bprec_format::bpf::btf::Value;
 use bprec_format::bpf::names::map_flags;
@@ -16,20 +16,20 @@ const VERSION: u32 = 1;
 
 pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
-    struct MapsDocument<'d> {
+    struct MapsDocument<'d, M> {
         format: &'static str,
         version: u32,
-        maps: Maps<'d>,
+        maps: M,
         problems: &'d [String],
     }
-    let document =
-        MapsDocument { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
+    let maps = ItemByItem(report.maps().map(|map| OneMap(report, map)));
+    let document = MapsDocument { format: "bprec maps", version: VERSION, maps, problems: &report.problems };
     json::pretty_under(header, &document, out)
 }
 
 /// A map. If only its id was recorded, facts about the map are `null`, and `flags` is empty.
 #[derive(Serialize)]
-struct MapDocument<'d> {
+struct MapDocument<'d, P, E> {
     id: u32,
     name: Option<&'d str>,
     #[serde(rename = "type")]
@@ -40,12 +40,12 @@ struct MapDocument<'d> {
     memory_bytes: Option<u64>,
     flags: Vec<String>,
     frozen: Option<bool>,
-    programs: Users<'d>,
+    programs: P,
     key_type: Option<String>,
     value_type: Option<String>,
     types: Vec<String>,
     types_annotated: bool,
-    contents: Option<ContentsDocument<'d>>,
+    contents: Option<ContentsDocument<E>>,
 }
 
 #[derive(Serialize)]
@@ -56,20 +56,11 @@ struct UserDocument<'d> {
 }
 
 #[derive(Serialize)]
-struct ContentsDocument<'d> {
+struct ContentsDocument<E> {
     time_ns: i64,
     entries: usize,
     cut: Option<String>,
-    list: Entries<'d>,
-}
-
-/// Maps, serialized one at a time to limit memory.
-struct Maps<'d>(&'d MapsReport<'d>);
-
-impl Serialize for Maps<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.maps().map(|map| OneMap(self.0, map)))
-    }
+    list: E,
 }
 
 struct OneMap<'d>(&'d MapsReport<'d>, Map<'d>);
@@ -77,30 +68,6 @@ struct OneMap<'d>(&'d MapsReport<'d>, Map<'d>);
 impl Serialize for OneMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         map_document(self.0, &self.1).serialize(serializer)
-    }
-}
-
-/// Programs that use a map, serialized one at a time.
-struct Users<'d>(&'d MapsReport<'d>, &'d Map<'d>);
-
-impl Serialize for Users<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let users = self.0.users(self.1);
-        serializer.collect_seq(users.map(|user| UserDocument {
-            id: user.id,
-            load_time_ns: user.load_time_ns,
-            name: user.name,
-        }))
-    }
-}
-
-/// Entries of a map, serialized one at a time: a map may have millions.
-struct Entries<'d>(&'d MapsReport<'d>, &'d Map<'d>);
-
-impl Serialize for Entries<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Entries(report, map) = *self;
-        serializer.collect_seq(report.entries(map).map(|entry| OneLine(EntryDocument(report, entry))))
     }
 }
 
@@ -116,7 +83,7 @@ impl<T: Serialize> Serialize for OneLine<T> {
     }
 }
 
-fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument<'d> {
+fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> impl Serialize + 'd {
     let about = map.about;
     let types = map.types.as_ref();
     let named = |id: u32| types.filter(|_| id != 0).map(|types| type_name(types.btf, id));
@@ -135,7 +102,11 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
         memory_bytes: about.and_then(|about| about.memlock_bytes),
         flags: about.into_iter().flat_map(|about| map_flags(about.flags)).collect(),
         frozen: about.map(|about| about.frozen),
-        programs: Users(report, map),
+        programs: ItemByItem(report.users(map).map(|user| UserDocument {
+            id: user.id,
+            load_time_ns: user.load_time_ns,
+            name: user.name,
+        })),
         key_type: types.and_then(|types| named(types.key)),
         value_type: types.and_then(|types| named(types.value)),
         types: definitions,
@@ -144,7 +115,7 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
             time_ns: report.since_start_ns(contents),
             entries: contents.len(),
             cut: contents.cut(),
-            list: Entries(report, map),
+            list: ItemByItem(report.entries(map).map(move |entry| OneLine(EntryDocument(report, entry)))),
         }),
     }
 }
@@ -164,11 +135,11 @@ impl Serialize for EntryDocument<'_> {
             map.serialize_entry("key", &ValueDocument(key))?;
         }
         match &entry.values[..] {
-            [(None, one)] => map.serialize_entry("value", &ShownDocument(report, one))?,
+            [(None, one)] => map.serialize_entry("value", &ShownDocument::new(report, one))?,
             values => {
                 let values: Vec<OfCpu<'_>> = values
                     .iter()
-                    .map(|(cpu, value)| OfCpu { cpu: cpu.unwrap_or(0), value: ShownDocument(report, value) })
+                    .map(|(cpu, value)| OfCpu { cpu: cpu.unwrap_or(0), value: ShownDocument::new(report, value) })
                     .collect();
                 map.serialize_entry("values", &values)?;
             }
@@ -185,43 +156,23 @@ impl Serialize for EntryDocument<'_> {
     }
 }
 
-struct ShownDocument<'d>(&'d MapsReport<'d>, &'d EntryValue<'d>);
-
-impl Serialize for ShownDocument<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ShownDocument(report, shown) = *self;
-        let object = |serializer: S, kind: &'static str, id: u32, name: Option<&str>| {
-            let mut map = serializer.serialize_map(None)?;
-            map.serialize_entry(kind, &id)?;
-            map.serialize_entry("name", &name)?;
-            map.end()
-        };
-        match shown {
-            EntryValue::Value(it) => ValueDocument(it).serialize(serializer),
-            EntryValue::Program(id) => object(serializer, "program", *id, report.program_name(*id)),
-            EntryValue::Map(id) => object(serializer, "map", *id, report.map_name(*id)),
-            EntryValue::Stack(frames) => serializer.collect_seq(frames.iter().map(FrameDocument)),
-        }
-    }
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownDocument<'d> {
+    Value(ValueDocument<'d>),
+    Program { program: u32, name: Option<&'d str> },
+    Map { map: u32, name: Option<&'d str> },
+    Stack(&'d [StackTraceFrame]),
 }
 
-struct FrameDocument<'d>(&'d StackTraceFrame);
-
-impl Serialize for FrameDocument<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            StackTraceFrame::Address { addr, symbol } => {
-                map.serialize_entry("addr", &format!("{addr:#x}"))?;
-                map.serialize_entry("symbol", &symbol.as_ref().map(|(symbol, _)| symbol))?;
-                map.serialize_entry("offset", &symbol.as_ref().map(|(_, offset)| offset))?;
-            }
-            StackTraceFrame::File { build_id, offset } => {
-                map.serialize_entry("build_id", build_id)?;
-                map.serialize_entry("file_offset", offset)?;
-            }
+impl<'d> ShownDocument<'d> {
+    fn new(report: &'d MapsReport<'_>, shown: &'d EntryValue<'_>) -> ShownDocument<'d> {
+        match shown {
+            EntryValue::Value(value) => ShownDocument::Value(ValueDocument(value)),
+            EntryValue::Program(id) => ShownDocument::Program { program: *id, name: report.program_name(*id) },
+            EntryValue::Map(id) => ShownDocument::Map { map: *id, name: report.map_name(*id) },
+            EntryValue::Stack(frames) => ShownDocument::Stack(frames),
         }
-        map.end()
     }
 }
 

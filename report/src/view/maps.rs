@@ -14,12 +14,12 @@ use bprec_format::bprec::state;
 use std::io;
 
 /// Output of lines that are wrapped to a width.
-pub(super) struct Lines<'o> {
+pub(super) struct WrappedLines<'o> {
     pub(super) out: Screen<'o>,
     pub(super) width: usize,
 }
 
-impl Lines<'_> {
+impl WrappedLines<'_> {
     /// Writes a text, indented by `begin` columns; further lines by four more.
     fn line(&mut self, begin: usize, text: &str) -> io::Result<()> {
         let hanging = begin + 4;
@@ -29,7 +29,7 @@ impl Lines<'_> {
     }
 }
 
-pub(super) fn write(report: &MapsReport<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+pub(super) fn write(report: &MapsReport<'_>, out: &mut WrappedLines<'_>) -> io::Result<()> {
     for (n, map) in report.maps().enumerate() {
         if n > 0 {
             writeln!(out.out)?;
@@ -89,7 +89,7 @@ pub(super) fn csv(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<(
     fields(report).write_csv(report.maps(), out)
 }
 
-fn facts(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+fn facts(map: &Map<'_>, out: &mut WrappedLines<'_>) -> io::Result<()> {
     let Some(about) = map.about else { return out.line(2, "the recording has only the map's id") };
     let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
     let map_type = map.map_type().map(|it| it.to_string()).unwrap_or_default();
@@ -108,7 +108,7 @@ fn facts(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
 /// Limit on listed programs per map; JSON lists all programs.
 const USERS: usize = 100;
 
-fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut WrappedLines<'_>) -> io::Result<()> {
     let users = report.users(map);
     let more = users.len().saturating_sub(USERS);
     if users.len() == 0 {
@@ -121,7 +121,7 @@ fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Lines<'_>) -> io::Res
     out.line(2, &format!("used by {}", users.join(", ")))
 }
 
-fn types(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+fn types(map: &Map<'_>, out: &mut WrappedLines<'_>) -> io::Result<()> {
     let Some(types) = &map.types else { return Ok(()) };
     for (what, id) in [("key  ", types.key), ("value", types.value)] {
         if id == 0 {
@@ -137,7 +137,7 @@ fn types(map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Lines<'_>) -> io::Result<()> {
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut WrappedLines<'_>) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
     let when = seconds(report.since_start_ns(contents));
     let cut = contents.cut().map(|cut| format!("; {}", cut)).unwrap_or_default();
@@ -181,8 +181,9 @@ fn shown(report: &MapsReport<'_>, value: &EntryValue<'_>) -> String {
 
 fn frame(frame: &StackTraceFrame) -> String {
     match frame {
-        StackTraceFrame::Address { addr, symbol: None } => format!("{addr:#x}"),
-        StackTraceFrame::Address { addr, symbol: Some((symbol, offset)) } => {
+        StackTraceFrame::Address { addr, symbol: None, .. } => format!("{addr:#x}"),
+        StackTraceFrame::Address { addr, symbol: Some(symbol), offset } => {
+            let offset = offset.unwrap_or(0);
             // `symbol` is the name of a function. The name of its module, if any, follows after a space.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };

@@ -243,7 +243,7 @@ impl Page {
 pub(crate) fn write_maps(report: &MapsReport<'_>, options: &MapsOptions, out: &mut dyn Write) -> io::Result<()> {
     let TextStyle { paint, width, .. } = options.text;
     match options.form {
-        MapsForm::Text => maps::write(report, &mut maps::Lines { out: Screen::painted(out, paint), width }),
+        MapsForm::Text => maps::write(report, &mut maps::WrappedLines { out: Screen::painted(out, paint), width }),
         MapsForm::Json => json_maps::write(report, options.header.as_ref(), out),
         MapsForm::Csv => maps::csv(report, &mut Screen::new(out)),
         MapsForm::Markdown => maps::view(report).write_markdown(&mut Screen::new(out), true),

@@ -1,6 +1,6 @@
 //! Payers (such as tasks or containers) of the cost of BPF, and the cost of each program to each payer.
 
-use super::blocks::{Block, View, problems};
+use super::blocks::{Block, NO_EVENT, View, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -19,25 +19,21 @@ pub(super) const LEGEND: &str = "shares: %PROGRAM of the program's cost; %PAYER 
 
 pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     let mut view = View::default();
-    view.series(&report.events, |nth, event| {
+    view.events(&report.events, NO_EVENT, |event| {
         let samples = counted(event.samples.samples, "sample");
         let (bpf, share) = (
             grouped(event.total.count.samples),
             of_machine(event.total.machine_percent, LateTicks::scales(event.late_ticks)),
         );
-        let blocks = [
+        [
             Block::Fact(measured(&report.recording, &event.name)),
             Block::Fact(format!("{samples} · {bpf} in BPF ({share} % of the machine)")),
             Block::Gap,
             Block::Table(payers(report, event)),
             Block::Gap,
             Block::Table(pairs(report, event, Repeated::Blank)),
-        ];
-        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+        ]
     });
-    if report.events.is_empty() {
-        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
-    }
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
     view.notes([LEGEND], late.into_iter().chain(problems(&report.problems)));
     view

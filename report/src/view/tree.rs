@@ -1,6 +1,6 @@
 //! Trees of the code that makes up the cost of each program.
 
-use super::blocks::{Block, View, problems};
+use super::blocks::{Block, NO_EVENT, View, problems};
 use super::by_prog::measured;
 use super::cells::{number, percent};
 use super::columns::{LineColumn, LineColumns};
@@ -24,13 +24,9 @@ const NAMED_IN_CHAIN: usize = 4;
 
 pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
     let mut view = View::default();
-    view.series(&report.events, |nth, event| {
-        let blocks = [Block::Fact(measured(&report.recording, &event.name)), Block::Gap, Block::Table(sheet(event))];
-        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+    view.events(&report.events, NO_EVENT, |event| {
+        [Block::Fact(measured(&report.recording, &event.name)), Block::Gap, Block::Table(sheet(event))]
     });
-    if report.events.is_empty() {
-        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
-    }
     let trees = || report.events.iter().flat_map(|event| &event.trees);
     let mut legend = vec![LEGEND];
     legend.extend(trees().any(|tree| !tree.inside.is_empty()).then_some(LEGEND_INSIDE));

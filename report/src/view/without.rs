@@ -23,7 +23,7 @@ const NAMES_SHOWN: usize = 3;
 
 pub(super) fn view(report: &Without, _: usize) -> View<'_> {
     let mut view = View::default();
-    view.series(&report.events, |nth, event| {
+    view.events(&report.events, "the recording has no samples, so there is no prediction", |event| {
         let saved = &event.total.saved;
         let fact = format!(
             "{} · without {}: {} ± {} % of the machine less",
@@ -32,17 +32,13 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
             of_machine(saved.machine_percent, LateTicks::scales(event.late_ticks) || is_shared(&event.total)),
             percent(saved.margin_percent)
         );
-        let blocks = [
+        [
             Block::Fact(measured(&report.recording, &event.name)),
             Block::Fact(fact),
             Block::Gap,
             Block::Table(payers(report, event)),
-        ];
-        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+        ]
     });
-    if report.events.is_empty() {
-        view.push(Block::Fact("the recording has no samples, so there is no prediction".to_owned()));
-    }
     let staying = report.events.iter().map(|event| event.total.staying.samples).sum();
     let shared = report.events.iter().any(|event| is_shared(&event.total)).then(|| match staying {
         0 => SHARED.to_owned(),

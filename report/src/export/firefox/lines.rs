@@ -14,7 +14,7 @@ use std::io::Write;
 const MARK: char = '\0';
 
 /// Members of a JSON object, not parsed yet.
-type Members<'t> = BTreeMap<&'t str, &'t RawValue>;
+type JsonMembers<'t> = BTreeMap<&'t str, &'t RawValue>;
 
 /// Returns the name of a frame in the document: the name for viewers, and the line.
 pub(super) fn named(name: &str, source: Option<&FrameSource>) -> String {
@@ -25,8 +25,9 @@ pub(super) fn named(name: &str, source: Option<&FrameSource>) -> String {
 /// Writes the document, with lines in their columns. Parses only the tables of frames and functions of the serialized document, not its samples.
 pub(super) fn write(document: &Document, out: &mut dyn Write) -> Result<()> {
     let text = serde_json::to_string(document)?;
-    let members: Members<'_> = from_str(&text)?;
-    let threads: Vec<Members<'_>> = members.get("threads").map_or(Ok(Vec::new()), |threads| from_str(threads.get()))?;
+    let members: JsonMembers<'_> = from_str(&text)?;
+    let threads: Vec<JsonMembers<'_>> =
+        members.get("threads").map_or(Ok(Vec::new()), |threads| from_str(threads.get()))?;
     let threads: Vec<Box<RawValue>> = threads.into_iter().map(with_lines).collect::<Result<_>>()?;
     let threads = to_raw_value(&threads)?;
     let mut changed = members;
@@ -35,7 +36,7 @@ pub(super) fn write(document: &Document, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Moves the lines of a thread's frames. All frames of a function then belong to the same entry of the table of functions.
-fn with_lines(thread: Members<'_>) -> Result<Box<RawValue>> {
+fn with_lines(thread: JsonMembers<'_>) -> Result<Box<RawValue>> {
     let table = |name: &str| thread.get(name).map_or(Ok(Value::Null), |table| from_str::<Value>(table.get()));
     let [mut functions, mut frames] = [table("funcTable")?, table("frameTable")?];
     let mut texts: Vec<String> = from_value(table("stringArray")?)?;

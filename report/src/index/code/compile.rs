@@ -156,7 +156,7 @@ struct Overlaps {
 }
 
 /// Result of a search.
-struct Answer {
+struct SearchResult {
     code: Option<Code>,
     /// First time, ns, at which the result may change.
     until_ns: u64,
@@ -195,7 +195,7 @@ impl Overlaps {
     }
 
     /// Finds the code at an address at a time. `below` is the number of starts that are not above the address.
-    fn search(&self, addr: u64, below: usize, time_ns: u64) -> Answer {
+    fn search(&self, addr: u64, below: usize, time_ns: u64) -> SearchResult {
         let mut second_best: Option<((u8, u64), Code)> = None;
         let (mut until_ns, mut steps) = (u64::MAX, 1);
         for at in (0..below).rev().take(MAX_STEPS).take_while(|at| self.reach[*at] > addr) {
@@ -203,7 +203,7 @@ impl Overlaps {
             until_ns = until_ns.min(self.next_change(at, time_ns));
             if let Some(here) = self.announced_at(at, time_ns) {
                 if addr < here.end {
-                    return Answer { code: Some(here.code), until_ns, steps };
+                    return SearchResult { code: Some(here.code), until_ns, steps };
                 }
                 break;
             }
@@ -213,7 +213,7 @@ impl Overlaps {
                 second_best = Some((rank, code));
             }
         }
-        Answer { code: second_best.map(|(_, code)| code), until_ns, steps }
+        SearchResult { code: second_best.map(|(_, code)| code), until_ns, steps }
     }
 
     /// Returns the next time at which the result for a start may change.

@@ -2,7 +2,7 @@
 
 use super::by_event::ByEvent;
 use super::sharing::{HookWeights, Sharers, share_out};
-use super::timed::Intervals;
+use super::timed::EqualIntervals;
 use crate::index::Index;
 use crate::index::code::{Code, CodeCache};
 use crate::index::kernel::Role;
@@ -57,9 +57,9 @@ pub(crate) enum KeyBy {
     /// BPF count too, and charged samples in an interrupt get [`Key::Interrupt`] as a further key.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Payers, and intervals of one length. Samples outside BPF count too.
-    PayersByInterval { payers: Vec<Payer>, intervals: Intervals },
+    PayersByInterval { payers: Vec<Payer>, intervals: EqualIntervals },
     /// Intervals of one length.
-    Intervals(Intervals),
+    Intervals(EqualIntervals),
     /// Intervals between ascending moments. Samples before the first and after the last moment do not count.
     Moments(Vec<u64>),
 }
@@ -402,7 +402,7 @@ impl<'i> Pivot<'i> {
     }
 }
 
-fn interval_key(intervals: &Intervals, sample: &SampleView<'_>) -> Key {
+fn interval_key(intervals: &EqualIntervals, sample: &SampleView<'_>) -> Key {
     sample.time_ns.map_or(Key::Unknown, |time_ns| Key::Interval(intervals.at(time_ns)))
 }
 

@@ -6,7 +6,7 @@ use crate::index::demangle::function_name;
 use crate::input::recording::OpenRecording;
 use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
-use crate::pass::sinks::timed::{Intervals, TimedCounts};
+use crate::pass::sinks::timed::{EqualIntervals, TimedCounts};
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
 use crate::{Error, Options, Result};
 use bprec_format::{CONTEXT_MAX, context, misc};
@@ -50,7 +50,7 @@ pub(crate) struct KeptDetails {
     /// Container of each sample's task.
     pub(crate) containers: bool,
     /// Counts of stacks in these intervals.
-    pub(crate) intervals: Option<Intervals>,
+    pub(crate) intervals: Option<EqualIntervals>,
 }
 
 /// Number of a program, number of one of its functions, and an address in the function.

@@ -6,22 +6,22 @@ use std::sync::Arc;
 /// Intervals of equal length over parts of the time. The time between two parts does not count: an interval that has begun in one part continues in
 /// the next. Times before the first part belong to the first interval.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Intervals {
+pub(crate) struct EqualIntervals {
     /// Parts in order: start, end, and the length of all parts before, ns.
     parts: Arc<[(u64, u64, u64)]>,
     /// Length of an interval, ns.
     length_ns: u64,
 }
 
-impl Intervals {
+impl EqualIntervals {
     /// Makes intervals of `length_ns` over parts in order: start and end, ns of the recording's clock.
-    pub(crate) fn new(parts: impl Iterator<Item = (u64, u64)>, length_ns: u64) -> Intervals {
+    pub(crate) fn new(parts: impl Iterator<Item = (u64, u64)>, length_ns: u64) -> EqualIntervals {
         let parts = parts.scan(0_u64, |before_ns, (from, to)| {
             let part = (from, to, *before_ns);
             *before_ns = before_ns.saturating_add(to.saturating_sub(from));
             Some(part)
         });
-        Intervals { parts: parts.collect(), length_ns: length_ns.max(1) }
+        EqualIntervals { parts: parts.collect(), length_ns: length_ns.max(1) }
     }
 
     /// Returns the number of the interval of a time.
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn time_between_parts_is_in_no_interval() {
-        let intervals = Intervals::new([(100, 149), (300, u64::MAX)].into_iter(), 20);
+        let intervals = EqualIntervals::new([(100, 149), (300, u64::MAX)].into_iter(), 20);
         let at = |time_ns| intervals.at(time_ns);
         // The first part is 49 ns long: two intervals, and 9 ns of the third. The second part continues the third interval for 11 ns.
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn times_before_the_start_belong_to_the_first_interval() {
-        let intervals = Intervals::new([(100, u64::MAX)].into_iter(), 10);
+        let intervals = EqualIntervals::new([(100, u64::MAX)].into_iter(), 10);
         assert_eq!([0, 100, 109, 110, 200].map(|time_ns| intervals.at(time_ns)), [0, 0, 0, 1, 10]);
     }
 }

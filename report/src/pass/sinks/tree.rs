@@ -6,7 +6,7 @@ use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge};
 use crate::pass::frames::kernel_frames;
 use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::timed::{Intervals, TimedCounts};
+use crate::pass::sinks::timed::{EqualIntervals, TimedCounts};
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
 
@@ -82,7 +82,7 @@ impl EventWays {
 pub(crate) struct TreeSink<'i> {
     index: &'i Index,
     /// Intervals that samples of nodes are counted by, if requested.
-    intervals: Option<Intervals>,
+    intervals: Option<EqualIntervals>,
     pub(crate) events: ByEvent<EventWays>,
     codes: CodeCache<'i>,
     /// Buffer for the path of the current sample, innermost first.
@@ -100,7 +100,7 @@ struct Segment {
 }
 
 impl<'i> TreeSink<'i> {
-    pub(crate) fn new(index: &'i Index, events: usize, intervals: Option<Intervals>) -> TreeSink<'i> {
+    pub(crate) fn new(index: &'i Index, events: usize, intervals: Option<EqualIntervals>) -> TreeSink<'i> {
         let (events, codes) = (ByEvent::new(events), CodeCache::for_sink(&index.code));
         TreeSink { index, intervals, events, codes, way: Vec::new(), segments: Vec::new() }
     }

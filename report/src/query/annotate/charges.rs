@@ -5,6 +5,7 @@ use crate::model::{CodeCost, Count, PartOfProgram};
 use crate::pass::sinks::instructions::{InstructionsSink, Site};
 use crate::pass::sinks::pivot::Charges;
 use crate::query::by_prog::facts::Facts;
+use crate::query::by_prog::shares::percent;
 use rustc_hash::FxHashMap;
 
 /// Cost of a piece of code.
@@ -133,12 +134,12 @@ pub(super) struct ProgramWhole {
 impl ProgramWhole {
     /// Returns `count` as a part of the program's own code; `None` if samples cannot see the program.
     pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
-        let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };
+        let part = PartOfProgram { count, percent: percent(count.weight, Some(self.cost.own.weight)) };
         (!self.is_blind).then_some(part)
     }
 
     pub(super) fn helper(&self, count: Count) -> Option<PartOfProgram> {
-        let part = PartOfProgram { count, percent: percent(count.weight, self.cost.helper.weight) };
+        let part = PartOfProgram { count, percent: percent(count.weight, Some(self.cost.helper.weight)) };
         (self.has_chains && !self.is_blind).then_some(part)
     }
 
@@ -146,12 +147,7 @@ impl ProgramWhole {
         if self.is_blind {
             return CodeCost::default();
         }
-        let (samples, percent) = (Some(cost.sum().samples), percent(cost.sum().weight, self.charged));
+        let (samples, percent) = (Some(cost.sum().samples), percent(cost.sum().weight, Some(self.charged)));
         CodeCost { samples, own: self.own(cost.own), helper: self.helper(cost.helper), percent }
     }
-}
-
-/// Returns a share, %; `None` if the whole is 0.
-pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }

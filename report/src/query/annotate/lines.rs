@@ -1,12 +1,13 @@
 //! Cost of source lines, over all programs.
 
 use super::ProgramCode;
-use super::charges::{EventCosts, FunctionCosts, SiteCost, percent};
+use super::charges::{EventCosts, FunctionCosts, SiteCost};
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
 use crate::model::{Count, EventLines, JSON_VERSION, LineRow, LinesReport, OtherLines, Reason, SourceLine};
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::query::by_prog::facts::Facts;
+use crate::query::by_prog::shares::percent;
 use crate::{Options, Result};
 use bprec_format::feature::Feature;
 use std::cmp::Reverse;
@@ -87,7 +88,7 @@ fn rows(index: &Index, code: &ProgramCode<'_>, event: &EventCosts) -> Vec<(SiteC
                     source,
                     own: cost.own,
                     helper: event.has_chains.then_some(cost.helper),
-                    percent: percent(cost.sum().weight, event.samples.weight),
+                    percent: percent(cost.sum().weight, Some(event.samples.weight)),
                 };
                 rows.push((cost, *number, at, row));
             }

@@ -24,12 +24,13 @@ use crate::model::{
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::query::by_prog::facts::{Facts, WantedFacts};
+use crate::query::by_prog::shares::percent;
 use crate::{AnnotateOptions, Error, Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
 use bprec_format::feature::Feature;
-use charges::{EventCosts, FunctionCosts, ProgramSites, ProgramWhole, SiteCost, percent};
+use charges::{EventCosts, FunctionCosts, ProgramSites, ProgramWhole, SiteCost};
 use listing::{FunctionListing, LineStarts, PairedCall, Proof, slots_of_functions};
 use machine::{Isa, hex};
 use names::CodeNames;
@@ -207,7 +208,7 @@ impl<'a> Annotator<'a> {
             prog_type: program.info.and_then(|info| info.prog_type).map(ProgTypeName),
             blind: blind.cloned(),
             charged,
-            percent: charged.and_then(|charged| percent(charged.weight, self.costs.samples.weight)),
+            percent: charged.and_then(|charged| percent(charged.weight, Some(self.costs.samples.weight))),
             own: (!is_blind).then_some(cost.cost.own),
             helper: (has_chains && !is_blind).then_some(cost.cost.helper),
             entry: entry.then_some(cost.entry + cost.entry_shared),

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Limit on the rows of owners and programs without samples, in all events.
-const ROWS_WITHOUT_SAMPLES: usize = 1 << 10;
+const BILL_ROWS_WITHOUT_SAMPLES: usize = 1 << 10;
 
 /// Makes the bills of the owners that the pattern `owner` matches; `None` matches all owners.
 pub(crate) fn bill(
@@ -48,7 +48,7 @@ pub(crate) fn bill(
     let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
     let mut with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     with_samples.extend(facts.events().next().filter(|_| with_samples.is_empty()));
-    let mut rows_left = ROWS_WITHOUT_SAMPLES;
+    let mut rows_left = BILL_ROWS_WITHOUT_SAMPLES;
     let events = with_samples.into_iter().map(|event| {
         let lists_without_samples = rows <= rows_left;
         rows_left -= if lists_without_samples { rows } else { 0 };

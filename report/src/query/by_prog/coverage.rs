@@ -17,7 +17,7 @@ const THROTTLED_NS: u64 = 10_000_000;
 /// share.
 const FEW_TICKS: u64 = 100;
 /// Least number of samples in programs to determine which ticks are missing.
-const FEW_SAMPLES: u64 = 30;
+const FEW_CHARGED_SAMPLES: u64 = 30;
 /// Least time per run, ns, for a comparison of samples with run statistics. The time of shorter runs is mostly that of reading the clock.
 const SHORT_RUN_NS: f64 = 500.0;
 
@@ -124,7 +124,7 @@ impl Facts<'_> {
         });
         // Run statistics charge the time after a tail call to the caller, samples charge it to the callee. With tail calls, the two times cannot be
         // compared.
-        if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
+        if inside.samples < FEW_CHARGED_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }
         match inside.weight as f64 / (run_ns as f64) < arrived.sqrt() {

@@ -20,7 +20,7 @@ use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::sinks::ledger::{EventLedger, LedgerSink};
 use crate::pass::sinks::pivot::{Charges, KeyBy, Pivot, Pivoted};
 use crate::pass::sinks::sharing::HookWeights;
-use crate::pass::{self, LeftOut, Selection, Sink};
+use crate::pass::{self, LeftOutSamples, Selection, Sink};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::history::HistoryWalk;
 use crate::{Options, Result, Split, model};
@@ -59,7 +59,7 @@ pub(crate) struct Facts<'f> {
     pub(super) lost: Vec<Option<u64>>,
     /// Groups of programs, with `--by owner` and similar.
     pub(super) grouping: Option<Grouping>,
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: LeftOutSamples,
     pub(super) zeros: Zeros,
     pub(crate) counting: Option<Counting>,
     /// Programs by number.
@@ -271,11 +271,7 @@ impl<'f> Facts<'f> {
 
     /// Messages about problems in reading the recording.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let mut problems = self.recording.problems().to_vec();
-        problems.extend(self.index.problems.iter().cloned());
-        if self.index.bad_records > 0 {
-            problems.push(format!("{} more records could not be read", self.index.bad_records));
-        }
+        let mut problems = self.index.all_problems(self.recording);
         if let Some((_, problem)) = &self.left_out.first {
             problems.push(format!("{} samples could not be read, the first: {problem}", self.left_out.samples));
         }

@@ -43,7 +43,7 @@ impl Grouping {
     }
 
     /// Returns the facts of groups that do not depend on an event.
-    pub(super) fn members(&self, programs: &[Program], elapsed_ns: Option<u64>) -> Vec<Members> {
+    pub(super) fn members(&self, programs: &[Program], elapsed_ns: Option<u64>) -> Vec<GroupMembers> {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
         for (position, group) in self.of.iter().enumerate() {
             group.iter().for_each(|group| members[*group as usize].push(position));
@@ -51,7 +51,7 @@ impl Grouping {
         let members = members.into_iter().map(|positions| {
             let (runs, known_runs) = runs(positions.iter().map(|at| &programs[*at]), elapsed_ns, self.cpus);
             let happened = positions.iter().any(|at| happened(&programs[*at]));
-            Members { programs: positions.into(), runs, known_runs, happened }
+            GroupMembers { programs: positions.into(), runs, known_runs, happened }
         });
         members.collect()
     }
@@ -95,7 +95,7 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
 }
 
 /// Programs of a group, and facts that do not come from samples.
-pub(super) struct Members {
+pub(super) struct GroupMembers {
     /// Positions of the programs, ascending.
     programs: Arc<[usize]>,
     runs: Known<Box<Runs>>,
@@ -231,7 +231,7 @@ impl Grouped {
         crate::model::Count { weight: charged.weight.saturating_add(self.unsampled_ns().unwrap_or(0)), ..charged }
     }
 
-    fn order(&self, other: &Grouped, members: &[Members], sort: Sort) -> Ordering {
+    fn order(&self, other: &Grouped, members: &[GroupMembers], sort: Sort) -> Ordering {
         let weight =
             |value: fn(&Charges) -> crate::model::Count| value(&other.charges).cmp_weight(value(&self.charges));
         let largest = |value: fn(&Runs) -> Option<f64>| {
@@ -256,7 +256,7 @@ impl Grouped {
     }
 
     /// Returns the group's row with its shares.
-    pub(super) fn row(&self, grouping: &Grouping, members: &[Members], whole: &EventWhole<'_>) -> GroupRow {
+    pub(super) fn row(&self, grouping: &Grouping, members: &[GroupMembers], whole: &EventWhole<'_>) -> GroupRow {
         let members = &members[self.number];
         let line = match &self.why_unseen {
             Some(reason) if self.unseen == self.programs => {

@@ -4,7 +4,7 @@ use super::facts::{Facts, WantedFacts};
 use super::over_time::IntervalQuery;
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
-use crate::model::{EventReport, OverTime, Report};
+use crate::model::{EventReport, ItemByItem, OverTime, Report};
 use crate::pass::Asked;
 use crate::{Options, Result, TableStyle};
 use serde::{Serialize, Serializer};
@@ -58,14 +58,6 @@ impl<'s> LazyReport<'s> {
 
 impl Serialize for LazyReport<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.facts.report_of(Series(self.events())).serialize(serializer)
-    }
-}
-
-struct Series<I>(I);
-
-impl<I: Iterator<Item = EventReport> + Clone> Serialize for Series<I> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.clone())
+        self.facts.report_of(ItemByItem(self.events())).serialize(serializer)
     }
 }

@@ -11,7 +11,7 @@ use crate::model::{
 };
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::{ChargedRow, Key, KeyBy, PivotCell};
-use crate::pass::sinks::timed::Intervals;
+use crate::pass::sinks::timed::EqualIntervals;
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Limit on the number of intervals if no length is given.
-const INTERVALS: u64 = 60;
+const USUAL_INTERVALS: u64 = 60;
 
 /// Limit on the number of intervals for which counts are reported; beyond it, counts over time are unknown.
 const COUNTED_INTERVALS_MAX: u64 = 10_000;
@@ -59,7 +59,7 @@ impl IntervalQuery {
         let span = time_span(recording, index, || recording.sampled_span());
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let elapsed_ns = window.length_ns(span.0, span.1);
-        let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
+        let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / USUAL_INTERVALS)).max(1);
         Ok(IntervalQuery { span, parts: vec![(span.0, u64::MAX)], length_ns })
     }
 
@@ -79,8 +79,8 @@ impl IntervalQuery {
     }
 
     /// Intervals by which samples are counted.
-    pub(crate) fn intervals(&self) -> Intervals {
-        Intervals::new(self.parts.iter().copied(), self.length_ns)
+    pub(crate) fn intervals(&self) -> EqualIntervals {
+        EqualIntervals::new(self.parts.iter().copied(), self.length_ns)
     }
 
     /// Facts that the intervals need.

@@ -36,7 +36,7 @@ pub(super) struct Zeros {
 const MOST_ZERO_LINES: usize = 32;
 
 /// Returns a share, %; `None` if the whole is 0 or unknown.
-pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
+pub(crate) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
 }
 

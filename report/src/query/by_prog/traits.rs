@@ -1,6 +1,6 @@
 //! Facts of programs that do not depend on an event.
 
-use super::groups::{Grouping, Members};
+use super::groups::{GroupMembers, Grouping};
 use crate::Options;
 use crate::index::Index;
 use crate::index::kernel::has_interrupts_off;
@@ -96,7 +96,7 @@ pub(super) struct Common {
     /// True if some programs are in program arrays.
     pub(super) has_tail_called: bool,
     /// Groups by number.
-    pub(super) members: Vec<Members>,
+    pub(super) members: Vec<GroupMembers>,
     /// Event that measures the blind spot of a sampling program.
     pub(super) main_event: Option<usize>,
     /// Positions of the programs on each of the recording's own events, by the event's name.

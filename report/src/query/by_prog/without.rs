@@ -111,15 +111,15 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
 
 /// CPU time of a payer, and the part of it that the removed programs cause.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cost {
+struct PayerCost {
     now: Count,
     removed: Billed,
     /// Part of `removed` in tasks of removed owners. Samples show all CPU time of these tasks, so it has no hidden cost.
     in_tasks: Count,
 }
 
-impl Cost {
-    fn merge(&mut self, other: Cost) {
+impl PayerCost {
+    fn merge(&mut self, other: PayerCost) {
         self.now.merge(other.now);
         self.removed.merge(other.removed);
         self.in_tasks.merge(other.in_tasks);
@@ -146,21 +146,21 @@ impl WithoutBuilder<'_> {
     fn event(&self, number: usize, lines: &EventBillLines) -> EventWithout {
         let facts = self.facts;
         let event = facts.event(number);
-        let mut costs: FxHashMap<u32, Cost> = FxHashMap::default();
+        let mut costs: FxHashMap<u32, PayerCost> = FxHashMap::default();
         for (payer, now) in lines.busy.iter().flat_map(|busy| busy.iter()) {
             costs.entry(*payer).or_default().now.merge(*now);
         }
         for ((owner, _, part, payer), billed) in &lines.lines {
             if let Some(payer) = payer.filter(|_| *owner == Some(REMOVED)) {
                 let in_tasks = if *part == BillPart::Tasks { billed.count } else { Count::default() };
-                costs.entry(payer).or_default().merge(Cost { removed: *billed, in_tasks, ..Cost::default() });
+                costs.entry(payer).or_default().merge(PayerCost { removed: *billed, in_tasks, ..PayerCost::default() });
             }
         }
         let name = |payer: u32| self.payers[payer as usize].iter().map(|key| payer_name(facts.index, *key)).collect();
         let costs = costs.into_iter().map(|(payer, cost)| (cost, name(payer)));
-        let mut costs: Vec<(Cost, Vec<PayerName>)> = costs.collect();
+        let mut costs: Vec<(PayerCost, Vec<PayerName>)> = costs.collect();
         costs.sort_by(|(a, x), (b, y)| b.saved().cmp_weight(a.saved()).then_with(|| x.cmp(y)));
-        let (mut payers, mut others, mut sum, mut total) = (Vec::new(), 0, Cost::default(), Cost::default());
+        let (mut payers, mut others, mut sum, mut total) = (Vec::new(), 0, PayerCost::default(), PayerCost::default());
         for (cost, payer) in costs {
             total.merge(cost);
             let has_room = facts.options.limit.is_none_or(|limit| payers.len() < limit);
@@ -183,7 +183,7 @@ impl WithoutBuilder<'_> {
         }
     }
 
-    fn change(&self, event: &EventFacts<'_>, cost: &Cost) -> CpuChange {
+    fn change(&self, event: &EventFacts<'_>, cost: &PayerCost) -> CpuChange {
         let (machine, samples) = (event.machine.value().copied(), event.ledger.samples);
         let saved = cost.saved();
         let unsampled = cost.unsampled();

@@ -4,8 +4,8 @@ use super::CounterHistory;
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
 use crate::input::window::Window;
+use bprec_format::Records;
 use bprec_format::bprec::state::State;
-use bprec_format::{RECORD_HEADER_BYTES, Records};
 
 /// Reader of the snapshots of a recording, slice by slice.
 pub(crate) struct Snapshots<'i> {
@@ -27,14 +27,8 @@ impl<'i> Snapshots<'i> {
             let at = offset.checked_sub(records.offset()).and_then(|at| usize::try_from(at).ok());
             let Some(bytes) = at.and_then(|at| records.rest().get(at..)) else { continue };
             let Some(Ok(record)) = Records::new(bytes, *offset, endian).next() else { continue };
-            let Some(event) = self.recording.events.index_of(&record) else { continue };
-            let layout = &self.recording.event(event).layout;
-            let raw = layout
-                .sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64)
-                .and_then(|sample| sample.raw())
-                .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, endian));
             // The first pass has reported unreadable records.
-            if let Ok(state) = raw {
+            if let Some(Ok(state)) = self.recording.state(&record) {
                 take(state);
             }
         }

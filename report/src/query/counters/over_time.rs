@@ -58,11 +58,6 @@ pub(crate) fn report(
         refused: Vec::new(),
     };
     maker.fill(history, window);
-    let mut problems = recording.problems().to_vec();
-    problems.extend(index.problems.iter().cloned());
-    if index.bad_records > 0 {
-        problems.push(format!("{} more records could not be read", index.bad_records));
-    }
     let mut report = CountersReport {
         format: "bprec counters",
         version: JSON_VERSION,
@@ -74,7 +69,7 @@ pub(crate) fn report(
         rows: maker.rows,
         totals: maker.totals,
         refused: maker.refused,
-        problems,
+        problems: index.all_problems(recording),
         notes: Vec::new(),
     };
     report.notes = notes_of(&report);

@@ -5,7 +5,7 @@ use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};
 use std::collections::BTreeSet;
 
 /// Number of intervals below which a recording counts as too short.
-const FEW_INTERVALS: usize = 10;
+const SHORT_RECORDING_INTERVALS: usize = 10;
 /// Ratio of two sampling rates below which they count as the same.
 const SAME_RATE: f64 = 1.05;
 
@@ -71,7 +71,7 @@ pub(super) fn of(
             if recorded.is_cut_off {
                 notes.push(DiffNote::CutOff { path: path() });
             }
-            if recorded.facts.intervals < FEW_INTERVALS {
+            if recorded.facts.intervals < SHORT_RECORDING_INTERVALS {
                 notes.push(DiffNote::TooShort { path: path(), intervals: recorded.facts.intervals });
             }
         }

@@ -11,14 +11,13 @@ use crate::pass::sinks::pivot::{Charges, Key, KeyBy, PivotCell};
 use crate::query::by_prog::facts::{EventFacts, Facts, WantedFacts};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
-use bprec_format::feature::{Feature, SampleTime};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
 /// Count of equal intervals that a recording is cut into if it has too few snapshots of run statistics.
-const INTERVALS: u64 = 32;
-/// Least number of [`RunSeries::cuts`] to use as the bounds of intervals. With fewer, [`INTERVALS`] equal intervals are used.
-const FEW_SNAPSHOTS: usize = 10;
+const EQUAL_INTERVALS: u64 = 32;
+/// Least number of [`RunSeries::cuts`] to use as the bounds of intervals. With fewer, [`EQUAL_INTERVALS`] equal intervals are used.
+const LEAST_CUTS: usize = 10;
 
 /// Limit on pairs of a program and an event in a recording, if `--event` is not given. Each pair needs memory and time for a series over all
 /// intervals. With many programs, fewer events are therefore compared, but at least one.
@@ -146,7 +145,7 @@ impl Recorded {
         let mut options = Options { all: true, threads: asked.threads, ..Options::default() };
         options.events = compared.cut(recording, index, asked, &options)?;
         let mut moments = index.runs.cuts().to_vec();
-        let has_run_intervals = moments.len() >= FEW_SNAPSHOTS;
+        let has_run_intervals = moments.len() >= LEAST_CUTS;
         if !has_run_intervals {
             moments = evenly(span(recording, index));
         }
@@ -495,18 +494,16 @@ fn no_runs(programs: &[Program]) -> Option<String> {
 
 /// Returns the start and end of the recording, if known before its samples are read.
 fn span(recording: &OpenRecording<'_>, index: &Index) -> Option<(u64, u64)> {
-    let states = &index.states;
-    let told: Option<SampleTime> = recording.feature(Feature::SAMPLE_TIME);
-    let from_ns = states.session.as_ref().map(|session| session.start_ns).or(told.map(|told| told.first_ns));
-    let to_ns = states.cost.map(|cost| cost.end_ns).or(told.map(|told| told.last_ns));
-    from_ns.zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
+    let (first_ns, last_ns) = recording.stated_span().unzip();
+    let to_ns = index.states.cost.map(|cost| cost.end_ns).or(last_ns);
+    index.start_ns().or(first_ns).zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
 }
 
-/// Returns the bounds of `INTERVALS` equal intervals of `span`; empty if `span` is `None`.
+/// Returns the bounds of `EQUAL_INTERVALS` equal intervals of `span`; empty if `span` is `None`.
 fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
     let Some((from_ns, to_ns)) = span else { return Vec::new() };
     let length = u128::from(to_ns - from_ns);
-    (0..=INTERVALS).map(|at| from_ns + (length * u128::from(at) / u128::from(INTERVALS)) as u64).collect()
+    (0..=EQUAL_INTERVALS).map(|at| from_ns + (length * u128::from(at) / u128::from(EQUAL_INTERVALS)) as u64).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::index::symbolizer::Symbolizer;
 use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
+use serde::{Serialize, Serializer};
 
 /// Returns the limits on the text of a key or value. Types come from the recording and may be hostile: a union, or a type without a size, can expand
 /// one byte to any number of values.
@@ -45,16 +46,31 @@ pub(crate) enum EntryValue<'a> {
 }
 
 /// Frame of a stack trace in a map.
+#[derive(Serialize)]
+#[serde(untagged)]
 pub(crate) enum StackTraceFrame {
     /// Address, with the function and the distance from its start, if known.
-    Address { addr: u64, symbol: Option<(String, u64)> },
+    Address {
+        #[serde(serialize_with = "hex")]
+        addr: u64,
+        symbol: Option<String>,
+        offset: Option<u64>,
+    },
     /// Offset in a file, by the file's build id in hexadecimal.
-    File { build_id: String, offset: u64 },
+    File {
+        build_id: String,
+        #[serde(rename = "file_offset")]
+        offset: u64,
+    },
+}
+
+fn hex<S: Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{addr:#x}"))
 }
 
 impl MapsReport<'_> {
     /// Returns the entries of a map one at a time, because there may be many.
-    pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = MapEntry<'s>> {
+    pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = MapEntry<'s>> + Clone {
         let contents = map.contents.filter(|contents| contents.stride() > 0);
         let run = contents.map_or(&[][..], |contents| &contents.whole.bytes[..]);
         let stride = contents.map_or(1, Contents::stride);
@@ -122,7 +138,10 @@ impl MapsReport<'_> {
         addresses
             // All addresses except the first are return addresses. If a call is the last instruction of its function, the return address is beyond
             // the function's end, so the byte before it is looked up.
-            .map(|(at, addr)| StackTraceFrame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
+            .map(|(at, addr)| {
+                let (symbol, offset) = self.symbol(addr, at > 0, contents.time_ns()).unzip();
+                StackTraceFrame::Address { addr, symbol, offset }
+            })
             .collect()
     }
 
@@ -134,7 +153,7 @@ impl MapsReport<'_> {
             match status {
                 0 => None,
                 BUILD_ID_VALID => Some(StackTraceFrame::File { build_id, offset }),
-                _ => Some(StackTraceFrame::Address { addr: offset, symbol: None }),
+                _ => Some(StackTraceFrame::Address { addr: offset, symbol: None, offset: None }),
             }
         };
         frames.map_while(frame).collect()

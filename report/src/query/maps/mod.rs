@@ -128,7 +128,7 @@ impl<'a> Uses<'a> {
     }
 
     /// Returns the programs that use a map.
-    fn of(&self, map: u32) -> impl ExactSizeIterator<Item = &User<'a>> {
+    fn of(&self, map: u32) -> impl ExactSizeIterator<Item = &User<'a>> + Clone {
         let from = self.uses.partition_point(|(of, _)| *of < map);
         let uses = &self.uses[from..][..self.uses[from..].partition_point(|(of, _)| *of == map)];
         uses.iter().map(|(_, user)| &self.users[*user as usize])
@@ -193,8 +193,6 @@ impl<'a> MapsReport<'a> {
         btf: &'a BTreeMap<u32, Btf<'a>>,
         options: &MapsOptions,
     ) -> MapsReport<'a> {
-        let mut problems = recording.problems().to_vec();
-        problems.extend(index.problems.iter().cloned());
         let uses = Uses::new(recording, index, &options.programs);
         let states = &index.states;
         let declared = names::Declared::new(btf);
@@ -204,7 +202,7 @@ impl<'a> MapsReport<'a> {
         let mut report = MapsReport {
             ids: Vec::new(),
             recorded: ids.len(),
-            problems,
+            problems: index.all_problems(recording),
             names,
             programs: {
                 let known = index.programs.list.iter();
@@ -233,7 +231,7 @@ impl<'a> MapsReport<'a> {
     }
 
     /// Returns the maps one at a time.
-    pub(crate) fn maps(&self) -> impl Iterator<Item = Map<'_>> {
+    pub(crate) fn maps(&self) -> impl Iterator<Item = Map<'_>> + Clone {
         self.ids.iter().map(|id| {
             let about = self.index.states.maps.get(id);
             Map {
@@ -247,7 +245,7 @@ impl<'a> MapsReport<'a> {
     }
 
     /// Returns the programs that use a map.
-    pub(crate) fn users(&self, map: &Map<'_>) -> impl ExactSizeIterator<Item = &User<'a>> {
+    pub(crate) fn users(&self, map: &Map<'_>) -> impl ExactSizeIterator<Item = &User<'a>> + Clone {
         self.uses.of(map.id)
     }
 

@@ -28,7 +28,7 @@ const BTF_ID_AT: usize = 128;
 
 /// Offsets of the BTF strings that the programs' line information refers to: file names, and texts of lines.
 #[derive(Default)]
-struct Lines {
+struct LineTexts {
     files: BTreeSet<u32>,
     texts: BTreeSet<u32>,
 }
@@ -54,7 +54,7 @@ impl Redactor {
             .flatten()
             .map_while(Result::ok)
             .collect();
-        let mut lines = BTreeMap::<u32, Lines>::new();
+        let mut lines = BTreeMap::<u32, LineTexts>::new();
         for info in infos() {
             let lines = lines.entry(info.btf_id().unwrap_or_default()).or_default();
             for line in info.line_info().into_iter().flat_map(|lines: Elements<'_, LineInfo>| lines.iter()) {
@@ -66,7 +66,7 @@ impl Redactor {
         let mut types = Vec::new();
         let keeps_types = !self.programs;
         for (id, blob) in blobs.into_iter().filter(|_| keeps_types) {
-            let none = Lines::default();
+            let none = LineTexts::default();
             if let Some((blob, moved)) = self.types(blob, lines.get(&id).unwrap_or(&none)) {
                 types.push((id, blob));
                 files.insert(id, moved);
@@ -91,7 +91,7 @@ impl Redactor {
 
     /// Copies BTF with only the strings that types or the program's lines use, and with redacted file names. Also returns the offset of each file
     /// name in the new BTF, by its offset in the old.
-    fn types(&mut self, blob: &[u8], lines: &Lines) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
+    fn types(&mut self, blob: &[u8], lines: &LineTexts) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
         let btf = Btf::parse(blob).ok()?;
         let files: Vec<Vec<u8>> =
             lines.files.iter().map(|file| self.names.mapping(btf.name(*file).unwrap_or_default())).collect();

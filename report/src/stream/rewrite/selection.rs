@@ -17,11 +17,11 @@ use crate::{CpuList, Error, Input, Result, RewriteOptions, Source, TimeRange};
 pub(in crate::stream) struct RecordSelection {
     window: Window,
     cpus: Option<CpuList>,
-    chosen: Option<Chosen>,
+    chosen: Option<IndexedSelection>,
 }
 
 /// Selected programs and tasks, with the index by which samples are attributed to them.
-struct Chosen {
+struct IndexedSelection {
     index: Index,
     /// True for selected programs, by program number; empty if all are selected.
     programs: Vec<bool>,
@@ -42,23 +42,23 @@ impl RecordSelection {
     }
 }
 
-fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
+fn look(input: &Input, options: &RewriteOptions) -> Result<IndexedSelection> {
     let wanted = Wanted { tasks: !options.comms.is_empty(), ..Wanted::default() };
     let index = OpenRecording::open_with_events(input).map(|recording| Index::build(&recording, wanted));
     let index = input.checked(index)?;
     let comms = selected_comms(&index, &options.comms, true)?;
     if options.programs.is_empty() {
-        return Ok(Chosen { index, programs: Vec::new(), comms });
+        return Ok(IndexedSelection { index, programs: Vec::new(), comms });
     }
     let known = index.programs.list.iter();
     let programs: Vec<bool> = known.map(|known| options.programs.iter().any(|filter| known.matches(filter))).collect();
     if !programs.contains(&true) {
         return Err(Error::no_program(&options.programs, index.programs.list.iter().map(IndexedProgram::name)));
     }
-    Ok(Chosen { index, programs, comms })
+    Ok(IndexedSelection { index, programs, comms })
 }
 
-impl Chosen {
+impl IndexedSelection {
     /// Returns true if the name of the sample's task is selected.
     fn has_task_of(&self, sample: &Sample<'_>) -> bool {
         let comm = |tid: u32| self.index.tasks.at(tid, sample.time_ns().unwrap_or(u64::MAX));

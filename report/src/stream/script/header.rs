@@ -2,7 +2,6 @@
 
 use crate::index::sections::{btf_of, symbol_of};
 use crate::index::states::Traces;
-use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::model::Header;
 use crate::{Input, Result};
@@ -97,15 +96,11 @@ impl RecordedFacts {
     }
 
     fn sample(&mut self, recording: &OpenRecording<'_>, record: &Record<'_>) {
-        let Some(index) = recording.events.index_of(record) else { return };
-        if recording.kinds[index] != EventKind::State {
-            return;
-        }
-        let layout = &recording.event(index).layout;
-        let raw = layout.sample(record.body(), record.offset).and_then(|sample| sample.raw());
-        match raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian())) {
-            Ok(State::Session(session)) => (self.machine_id, self.boot_id) = (session.machine_id, session.boot_id),
-            Ok(State::Cost(cost)) => self.longest_gap_ns = cost.longest_gap_ns,
+        match recording.state(record) {
+            Some(Ok(State::Session(session))) => {
+                (self.machine_id, self.boot_id) = (session.machine_id, session.boot_id);
+            }
+            Some(Ok(State::Cost(cost))) => self.longest_gap_ns = cost.longest_gap_ns,
             _ => {}
         }
     }

@@ -415,7 +415,7 @@ enum Few {
 }
 
 /// Count of samples below which a share is uncertain: its 95 % margin is then about two thirds of the share or more.
-const FEW_SAMPLES: u64 = 10;
+const UNCERTAIN_SAMPLES: u64 = 10;
 
 impl Few {
     /// Returns the form for a table; `Rates::PerSecond` is the table of an interval.
@@ -424,7 +424,7 @@ impl Few {
     }
 
     fn share(self, share: Option<f64>, samples: u64, show: impl Fn(Option<f64>) -> String) -> String {
-        let is_few = self == Few::AtMost && (1..FEW_SAMPLES).contains(&samples);
+        let is_few = self == Few::AtMost && (1..UNCERTAIN_SAMPLES).contains(&samples);
         match share.filter(|_| is_few) {
             Some(share) => format!("≤{}", fixed((share * at_most(samples)).min(100.0), 2)),
             None => show(share),

@@ -144,19 +144,23 @@ impl<'r> LedgerEntry<'r> {
 }
 
 /// Line of a program, then lines of its parts.
-pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<LedgerEntry<'r>> {
+pub(super) fn program_lines<'r>(
+    report: &'r Report,
+    event: &'r EventReport,
+    row: &'r Row,
+) -> impl Iterator<Item = LedgerEntry<'r>> {
     let program = &report.programs[row.program];
     let blind = if row.blind.is_some() { "~" } else { "" };
     let line =
         LedgerEntry::new(event, "program", EntryPlacement::Row, program.label() + blind).ledger(row.line.as_deref());
     let line = line.runs(program.runs.value().map(AsRef::as_ref));
     let line = LedgerEntry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
-    let parts = row.parts.iter().flatten().map(|part| LedgerEntry {
+    let parts = row.parts.iter().flatten().map(move |part| LedgerEntry {
         program: Some(program),
         part: Some(&part.name),
         ..LedgerEntry::new(event, "part", EntryPlacement::Row, format!("  {}", part.name)).ledger(Some(&part.line))
     });
-    [line].into_iter().chain(parts).collect()
+    std::iter::once(line).chain(parts)
 }
 
 /// Lines that are not programs: groups, unattributed samples, sums, and lines that only CSV has.

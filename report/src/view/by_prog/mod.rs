@@ -9,7 +9,7 @@ pub(super) use columns::{Rates, cost};
 pub(super) use opening::{late_ticks, measured};
 pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
 
-use super::blocks::{Block, GradedNote, Legend, View, graded, note, problems};
+use super::blocks::{Block, GradedNote, Legend, NO_EVENT, View, graded, note, problems};
 use super::cells;
 use super::columns::LineColumns;
 use super::grid::{Column, Sheet};
@@ -90,7 +90,7 @@ pub(super) fn views<'r, E: Borrow<EventReport> + 'r>(
     let of_recording = move || {
         let mut view = View::default();
         if count == 0 {
-            view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
+            view.push(Block::Fact(NO_EVENT.to_owned()));
         }
         if count != 1 || report.programs.is_empty() {
             view.notes([""; 0], closing(report));

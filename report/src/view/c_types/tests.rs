@@ -21,7 +21,7 @@ fn id_of(btf: &Btf<'_>, kind: Kind, name: &str) -> u32 {
 }
 
 fn declaration(btf: &Btf<'_>, id: u32, name: &str) -> String {
-    Printer::new(btf).declare(id, name.to_owned())
+    DeclarationPrinter::new(btf).declare(id, name.to_owned())
 }
 
 #[test]

@@ -14,8 +14,8 @@ use ratatui::layout::Rect;
 use ratatui::widgets::TableState;
 
 use super::dashboard::Dashboard;
-use super::model::{Kind, Model, ProgramKey, View};
-use super::page::Page;
+use super::model::{Kind, Model, PageView, ShownProgram};
+use super::page::BrowserPage;
 use super::palette::Palette;
 use super::{Answer, Read, Request};
 
@@ -66,7 +66,7 @@ pub struct Browser {
     /// Index of the shown event in the table.
     event: usize,
     /// Navigation stack: the first page shows all programs, the last page is on the screen.
-    pages: Vec<Page>,
+    pages: Vec<BrowserPage>,
     live: Option<LiveState>,
     /// Requests that `next_request` has not returned yet.
     requests: VecDeque<Request>,
@@ -105,7 +105,7 @@ impl Browser {
             title,
             query,
             event: 0,
-            pages: vec![Page::new(View::Programs, None, None)],
+            pages: vec![BrowserPage::new(PageView::Programs, None, None)],
             live,
             requests: VecDeque::new(),
             asked: 0,
@@ -225,13 +225,13 @@ impl Browser {
 
     /// Lines of the current page, and the state of its list.
     pub(super) fn list(&mut self) -> Option<(&Listing, &Palette, &mut TableState)> {
-        let Page { listing, state, .. } = self.pages.last_mut()?;
+        let BrowserPage { listing, state, .. } = self.pages.last_mut()?;
         Some((&listing.as_ref()?.1, &self.palette, state))
     }
 
     /// Returns true on the page of a flame graph.
     pub(super) fn is_flame_graph(&self) -> bool {
-        self.pages.last().is_some_and(|page| page.view == View::Flame)
+        self.pages.last().is_some_and(|page| page.view == PageView::Flame)
     }
 
     /// Returns true on the first page.
@@ -242,7 +242,7 @@ impl Browser {
     /// First page and the state of its table; `None` until its model has arrived.
     pub(super) fn dashboard(&mut self) -> Option<(Dashboard<'_>, &mut TableState)> {
         let (is_live, is_filtered) = (self.live.is_some(), !self.filter.is_empty());
-        let Page { first, state, .. } = self.pages.last_mut()?;
+        let BrowserPage { first, state, .. } = self.pages.last_mut()?;
         let (screen, hues) = first.as_ref()?;
         Some((Dashboard { screen, hues, palette: &self.palette, is_live, is_filtered }, state))
     }
@@ -270,12 +270,12 @@ impl Browser {
         let parts = match self.pages.last() {
             Some(page) if page.view.kind() != Kind::Programs => {
                 let what = match page.view {
-                    View::Programs | View::Table | View::Functions => "functions",
-                    View::Code { .. } => "lines",
-                    View::Line { .. } => "instructions",
-                    View::Tree => "what it called",
-                    View::Payers => "payers",
-                    View::Flame => "flame graph",
+                    PageView::Programs | PageView::Table | PageView::Functions => "functions",
+                    PageView::Code { .. } => "lines",
+                    PageView::Line { .. } => "instructions",
+                    PageView::Tree => "what it called",
+                    PageView::Payers => "payers",
+                    PageView::Flame => "flame graph",
                 };
                 let program = page.program.as_ref().map_or("all programs", |(_, label)| label);
                 vec![program.to_owned(), what.to_owned(), title]
@@ -310,18 +310,18 @@ impl Browser {
         }
         let keys = match (self.overlay, self.pages.last().map(|page| page.view)) {
             (Some(_), _) => "↑ ↓ scroll  Esc back",
-            (None, Some(View::Programs) | None) if self.live.is_some() => {
+            (None, Some(PageView::Programs) | None) if self.live.is_some() => {
                 "h help  Enter open  / filter  s sort  t tree  p payers  g flame graph  c columns  Space pause  + - interval  w write"
             }
-            (None, Some(View::Programs) | None) => {
+            (None, Some(PageView::Programs) | None) => {
                 "h help  Enter open  / filter  s sort  t tree  p payers  g flame graph  c columns  n notes"
             }
-            (None, Some(View::Table)) => "h help  Enter open  Esc back  s sort  n notes",
-            (None, Some(View::Functions)) => {
+            (None, Some(PageView::Table)) => "h help  Enter open  Esc back  s sort  n notes",
+            (None, Some(PageView::Functions)) => {
                 "h help  Enter open  Esc back  a annotate  t tree  p payers  g flame graph"
             }
-            (None, Some(View::Code { .. })) => "h help  Enter open  Esc back  a instructions",
-            (None, Some(View::Flame)) => "h help  ↑ ↓ Tab choose  Enter zoom  Esc back",
+            (None, Some(PageView::Code { .. })) => "h help  Enter open  Esc back  a instructions",
+            (None, Some(PageView::Flame)) => "h help  ↑ ↓ Tab choose  Enter zoom  Esc back",
             (None, Some(_)) => "h help  Esc back",
         };
         format!("q quit  {keys}")
@@ -364,12 +364,12 @@ impl Browser {
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(Detail::Lines),
             KeyCode::Char('a') => self.open(Detail::Instructions),
             KeyCode::Char('c') => self.open_table(),
-            KeyCode::Char('t') => self.open_of_program(View::Tree),
-            KeyCode::Char('T') => self.push(View::Tree, None, None),
-            KeyCode::Char('g') => self.open_of_program(View::Flame),
-            KeyCode::Char('G') => self.push(View::Flame, None, None),
-            KeyCode::Char('p') => self.open_of_program(View::Payers),
-            KeyCode::Char('P') => self.push(View::Payers, None, None),
+            KeyCode::Char('t') => self.open_of_program(PageView::Tree),
+            KeyCode::Char('T') => self.push(PageView::Tree, None, None),
+            KeyCode::Char('g') => self.open_of_program(PageView::Flame),
+            KeyCode::Char('G') => self.push(PageView::Flame, None, None),
+            KeyCode::Char('p') => self.open_of_program(PageView::Payers),
+            KeyCode::Char('P') => self.push(PageView::Payers, None, None),
             KeyCode::Char('s') => self.sort(1),
             KeyCode::Char('S') => self.sort(Sort::NAMES.len() - 1),
             KeyCode::Char('f' | '/') => {
@@ -432,7 +432,7 @@ impl Browser {
         let Some(page) = self.pages.last() else { return };
         let Some(below) = page.chosen_frames().filter(|below| *below != page.below) else { return };
         let (program, model, state) = (page.program.clone(), page.model.clone(), page.state);
-        self.pages.push(Page { state, below, ..Page::new(View::Flame, program, model) });
+        self.pages.push(BrowserPage { state, below, ..BrowserPage::new(PageView::Flame, program, model) });
     }
 
     fn back(&mut self) {
@@ -447,9 +447,9 @@ impl Browser {
         }
     }
 
-    fn push(&mut self, view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) {
+    fn push(&mut self, view: PageView, program: Option<(ShownProgram, String)>, model: Option<Model>) {
         let is_known = model.is_some();
-        self.pages.push(Page::new(view, program, model));
+        self.pages.push(BrowserPage::new(view, program, model));
         if !is_known {
             self.ask();
         }
@@ -462,33 +462,35 @@ impl Browser {
         let (program, model) = (page.program.clone(), page.model.clone());
         match (page.view, item) {
             // Rows without a single program (unattributed samples, remaining programs) open the table of all programs.
-            (View::Programs, None) => self.open_table(),
-            (View::Programs | View::Table, _) => self.open_of_program(View::Functions),
-            (View::Functions, Some(function)) => self.push(View::Code { function, detail }, program, model),
-            (View::Code { function, detail: shown }, _) if detail == Detail::Instructions => {
+            (PageView::Programs, None) => self.open_table(),
+            (PageView::Programs | PageView::Table, _) => self.open_of_program(PageView::Functions),
+            (PageView::Functions, Some(function)) => self.push(PageView::Code { function, detail }, program, model),
+            (PageView::Code { function, detail: shown }, _) if detail == Detail::Instructions => {
                 let other = if shown == Detail::Lines { Detail::Instructions } else { Detail::Lines };
-                page.view = View::Code { function, detail: other };
+                page.view = PageView::Code { function, detail: other };
                 page.listing = None;
             }
-            (View::Flame, _) => self.zoom(),
-            (View::Code { function, .. }, Some(line)) => self.push(View::Line { function, line }, program, model),
+            (PageView::Flame, _) => self.zoom(),
+            (PageView::Code { function, .. }, Some(line)) => {
+                self.push(PageView::Line { function, line }, program, model)
+            }
             _ => {}
         }
     }
 
     /// Opens the table of all programs and columns.
     fn open_table(&mut self) {
-        if let Some(page) = self.pages.last().filter(|page| page.view == View::Programs) {
+        if let Some(page) = self.pages.last().filter(|page| page.view == PageView::Programs) {
             let model = page.model.clone();
-            self.push(View::Table, None, model);
+            self.push(PageView::Table, None, model);
         }
     }
 
     /// Opens a view of the selected program, or of the program of the current page.
-    fn open_of_program(&mut self, view: View) {
+    fn open_of_program(&mut self, view: PageView) {
         let Some(page) = self.pages.last() else { return };
         let program = match page.view {
-            View::Programs | View::Table => page.item().and_then(|item| page.model.as_ref()?.program(item)),
+            PageView::Programs | PageView::Table => page.item().and_then(|item| page.model.as_ref()?.program(item)),
             _ => page.program.clone(),
         };
         match program {

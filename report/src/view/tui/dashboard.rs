@@ -219,7 +219,7 @@ impl Dashboard<'_> {
 
     /// Table of programs; returns the area of its rows.
     fn draw_programs(&self, frame: &mut Frame<'_>, area: Rect, state: &mut TableState) -> Rect {
-        let columns = Columns::of(area.width, self.screen, self.is_live);
+        let columns = ScreenColumns::of(area.width, self.screen, self.is_live);
         let most = self.screen.programs.iter().map(|row| row.percent).fold(0.0, f64::max);
         let rows = self.screen.programs.iter().zip(self.hues).enumerate().map(|(at, (row, hue))| {
             let line = Row::new(columns.0.iter().map(|(column, width)| self.cell(*column, *width, row, *hue, most)));
@@ -238,18 +238,18 @@ impl Dashboard<'_> {
         rows
     }
 
-    fn cell(&self, column: Column, width: u16, row: &ScreenRow, hue: Hue, most: f64) -> Cell<'static> {
+    fn cell(&self, column: ScreenColumn, width: u16, row: &ScreenRow, hue: Hue, most: f64) -> Cell<'static> {
         let width = usize::from(width);
         let line = match column {
-            Column::Mark => Line::from(Span::styled("▌", self.style(hue))),
-            Column::Program => Line::from(self.palette.charset.shown(&fit_middle(&row.name, width))),
-            Column::Cost => Line::from(row.text.clone()).bold(),
-            Column::Bar => self.bar(row, hue, width, most),
-            Column::Statistics => Line::from(row.statistics.clone()),
-            Column::Runs => Line::from(self.palette.charset.shown(&row.runs)),
-            Column::Time => Line::from(self.palette.charset.shown(&row.time)),
-            Column::Spark => Line::from(Span::styled(spark(&row.series, width, self.highest()), self.style(hue))),
-            Column::Payers => {
+            ScreenColumn::Mark => Line::from(Span::styled("▌", self.style(hue))),
+            ScreenColumn::Program => Line::from(self.palette.charset.shown(&fit_middle(&row.name, width))),
+            ScreenColumn::Cost => Line::from(row.text.clone()).bold(),
+            ScreenColumn::Bar => self.bar(row, hue, width, most),
+            ScreenColumn::Statistics => Line::from(row.statistics.clone()),
+            ScreenColumn::Runs => Line::from(self.palette.charset.shown(&row.runs)),
+            ScreenColumn::Time => Line::from(self.palette.charset.shown(&row.time)),
+            ScreenColumn::Spark => Line::from(Span::styled(spark(&row.series, width, self.highest()), self.style(hue))),
+            ScreenColumn::Payers => {
                 let of_row =
                     |part: &CostPart| part.percent * 100.0 / row.payers.iter().map(|it| it.percent).sum::<f64>();
                 let payers = row.payers.iter().map(|it| (&it.name, format!("{:.0}", of_row(it))));
@@ -288,7 +288,7 @@ impl Dashboard<'_> {
         let block = Block::new().borders(Borders::TOP).border_style(Style::new().dim()).title(title);
         let inner = block.inner(area);
         frame.render_widget(block, area);
-        let of = Column::Cost.heading(self.screen, self.is_live);
+        let of = ScreenColumn::Cost.heading(self.screen, self.is_live);
         let line = |it: &HotLine| CostPart { name: place(it), percent: it.percent, text: it.text.clone() };
         let lists = [
             (format!("PAID BY, {of}"), row.payers.clone()),
@@ -348,7 +348,7 @@ impl Dashboard<'_> {
 
 /// Column of the table of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
+enum ScreenColumn {
     Mark,
     Program,
     Cost,
@@ -360,53 +360,57 @@ enum Column {
     Payers,
 }
 
-impl Column {
+impl ScreenColumn {
     fn heading(self, screen: &FirstScreen, is_live: bool) -> String {
         match self {
-            Column::Mark => String::new(),
-            Column::Program => "PROGRAM".to_owned(),
-            Column::Cost if screen.is_of_machine => "%MACHINE".to_owned(),
-            Column::Cost => "%SAMPLES".to_owned(),
-            Column::Bar => "COST".to_owned(),
-            Column::Statistics => "STATS%".to_owned(),
-            Column::Runs => "RUNS/S".to_owned(),
-            Column::Time => "TIME/RUN".to_owned(),
-            Column::Spark if is_live => format!("{:.0} S", screen.series_s),
-            Column::Spark => "OVER TIME".to_owned(),
-            Column::Payers => "PAID BY, %".to_owned(),
+            ScreenColumn::Mark => String::new(),
+            ScreenColumn::Program => "PROGRAM".to_owned(),
+            ScreenColumn::Cost if screen.is_of_machine => "%MACHINE".to_owned(),
+            ScreenColumn::Cost => "%SAMPLES".to_owned(),
+            ScreenColumn::Bar => "COST".to_owned(),
+            ScreenColumn::Statistics => "STATS%".to_owned(),
+            ScreenColumn::Runs => "RUNS/S".to_owned(),
+            ScreenColumn::Time => "TIME/RUN".to_owned(),
+            ScreenColumn::Spark if is_live => format!("{:.0} S", screen.series_s),
+            ScreenColumn::Spark => "OVER TIME".to_owned(),
+            ScreenColumn::Payers => "PAID BY, %".to_owned(),
         }
     }
 
     fn alignment(self) -> Alignment {
         match self {
-            Column::Cost | Column::Statistics | Column::Runs | Column::Time => Alignment::Right,
-            Column::Mark | Column::Program | Column::Bar | Column::Spark | Column::Payers => Alignment::Left,
+            ScreenColumn::Cost | ScreenColumn::Statistics | ScreenColumn::Runs | ScreenColumn::Time => Alignment::Right,
+            ScreenColumn::Mark
+            | ScreenColumn::Program
+            | ScreenColumn::Bar
+            | ScreenColumn::Spark
+            | ScreenColumn::Payers => Alignment::Left,
         }
     }
 }
 
 /// Columns with their widths.
-struct Columns(Vec<(Column, u16)>);
+struct ScreenColumns(Vec<(ScreenColumn, u16)>);
 
-impl Columns {
+impl ScreenColumns {
     /// Columns for a screen of `width` columns: names and costs always, other columns from certain widths on.
-    fn of(width: u16, screen: &FirstScreen, is_live: bool) -> Columns {
+    fn of(width: u16, screen: &FirstScreen, is_live: bool) -> ScreenColumns {
         let has_runs = screen.programs.iter().any(|row| !row.runs.is_empty());
-        let mut columns = vec![(Column::Mark, 1), (Column::Program, 0), (Column::Cost, 8)];
+        let mut columns = vec![(ScreenColumn::Mark, 1), (ScreenColumn::Program, 0), (ScreenColumn::Cost, 8)];
         if width >= 70 {
-            columns.push((Column::Bar, if width >= WIDE { 20 } else { 10 }));
+            columns.push((ScreenColumn::Bar, if width >= WIDE { 20 } else { 10 }));
         }
         if has_runs && is_live {
-            columns.push((Column::Statistics, 6));
+            columns.push((ScreenColumn::Statistics, 6));
         }
         if has_runs && width >= 50 {
-            columns.push((Column::Runs, 8));
+            columns.push((ScreenColumn::Runs, 8));
         }
         if has_runs && width >= 60 {
-            columns.push((Column::Time, 9));
+            columns.push((ScreenColumn::Time, 9));
         }
         if width >= WIDE {
-            columns.push((Column::Spark, 12));
+            columns.push((ScreenColumn::Spark, 12));
         }
         let longest = screen.programs.iter().map(|row| Span::raw(&row.name).width()).max().unwrap_or(0).max(7);
         // The last column of the screen is for the scrollbar.
@@ -415,10 +419,10 @@ impl Columns {
         let mut name = free.min(u16::try_from(longest).unwrap_or(u16::MAX));
         if width >= 120 {
             name = name.min(free.saturating_sub(PAYERS_WIDTH + 1));
-            columns.push((Column::Payers, free.saturating_sub(name + 1)));
+            columns.push((ScreenColumn::Payers, free.saturating_sub(name + 1)));
         }
         columns[1].1 = name;
-        Columns(columns)
+        ScreenColumns(columns)
     }
 }
 

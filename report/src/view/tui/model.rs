@@ -8,7 +8,7 @@ use crate::view::{Detail, FirstScreen, Listing};
 
 /// Identity of a program, the same in all models of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProgramKey {
+pub(super) struct ShownProgram {
     id: u32,
     load_time_ns: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub enum Model {
 
 /// Part of a model that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum View {
+pub(super) enum PageView {
     Programs,
     /// Programs with all columns.
     Table,
@@ -65,14 +65,14 @@ pub(super) enum View {
     Flame,
 }
 
-impl View {
+impl PageView {
     pub(super) fn kind(self) -> Kind {
         match self {
-            View::Programs | View::Table => Kind::Programs,
-            View::Functions | View::Code { .. } | View::Line { .. } => Kind::Code,
-            View::Tree => Kind::Tree,
-            View::Payers => Kind::Payers,
-            View::Flame => Kind::Stacks,
+            PageView::Programs | PageView::Table => Kind::Programs,
+            PageView::Functions | PageView::Code { .. } | PageView::Line { .. } => Kind::Code,
+            PageView::Tree => Kind::Tree,
+            PageView::Payers => Kind::Payers,
+            PageView::Flame => Kind::Stacks,
         }
     }
 }
@@ -81,8 +81,8 @@ impl Model {
     /// Lines of a view of one program, or of all programs. Tables show the event `event`; a flame graph shows the stacks that begin with `below`.
     pub(super) fn listing(
         &self,
-        view: View,
-        program: Option<ProgramKey>,
+        view: PageView,
+        program: Option<ShownProgram>,
         event: usize,
         below: &[String],
         width: usize,
@@ -98,8 +98,10 @@ impl Model {
                 let at = programs.position(|it| program.is_some_and(|key| key.is(it.id, it.load_time_ns)));
                 match (at, view) {
                     (None, _) => Listing::default(),
-                    (Some(at), View::Code { function, detail }) => annotation.code_listing(at, function, detail, width),
-                    (Some(at), View::Line { function, line }) => annotation.line_listing(at, function, line, width),
+                    (Some(at), PageView::Code { function, detail }) => {
+                        annotation.code_listing(at, function, detail, width)
+                    }
+                    (Some(at), PageView::Line { function, line }) => annotation.line_listing(at, function, line, width),
                     (Some(at), _) => annotation.functions_listing(at, width),
                 }
             }
@@ -116,13 +118,13 @@ impl Model {
     }
 
     /// Key and label of the program at a position in the report; `None` if the program has no id.
-    pub(super) fn program(&self, item: usize) -> Option<(ProgramKey, String)> {
+    pub(super) fn program(&self, item: usize) -> Option<(ShownProgram, String)> {
         let program = self.report()?.programs.get(item)?;
-        Some((ProgramKey { id: program.id?, load_time_ns: program.load_time_ns }, program.label_with_id()))
+        Some((ShownProgram { id: program.id?, load_time_ns: program.load_time_ns }, program.label_with_id()))
     }
 
     /// Row of a program in the table of an event.
-    pub(super) fn row_of(&self, key: ProgramKey, event: usize) -> Option<usize> {
+    pub(super) fn row_of(&self, key: ShownProgram, event: usize) -> Option<usize> {
         let report = self.report()?;
         let is_it = |at: usize| report.programs.get(at).is_some_and(|it| key.is(it.id, it.load_time_ns));
         report.events.get(event)?.rows.iter().position(|row| is_it(row.program))
@@ -140,13 +142,13 @@ impl Model {
     }
 
     /// Position of the function or source line with the most samples; `None` for views that list neither.
-    pub(super) fn hottest(&self, view: View, program: Option<ProgramKey>) -> Option<usize> {
+    pub(super) fn hottest(&self, view: PageView, program: Option<ShownProgram>) -> Option<usize> {
         let Model::Annotation(annotation) = self else { return None };
         let mut programs = annotation.programs.iter();
         let program = programs.find(|it| program.is_some_and(|key| key.is(it.id, it.load_time_ns)))?;
         let costs: Vec<&CodeCost> = match view {
-            View::Functions => program.functions.iter().map(|function| &function.cost).collect(),
-            View::Code { function, .. } => {
+            PageView::Functions => program.functions.iter().map(|function| &function.cost).collect(),
+            PageView::Code { function, .. } => {
                 program.functions.get(function)?.lines.iter().map(|line| &line.cost).collect()
             }
             _ => return None,
@@ -170,7 +172,7 @@ impl Model {
     }
 }
 
-impl ProgramKey {
+impl ShownProgram {
     fn is(self, id: Option<u32>, load_time_ns: Option<u64>) -> bool {
         id == Some(self.id) && load_time_ns == self.load_time_ns
     }

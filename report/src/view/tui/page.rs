@@ -3,14 +3,14 @@
 use crate::view::{FirstScreen, Listing, ListingRow};
 use ratatui::widgets::TableState;
 
-use super::model::{Model, ProgramKey, View};
+use super::model::{Model, PageView, ShownProgram};
 use super::palette::Palette;
 use crate::view::hues::Hue;
 
 /// Entry of the navigation stack: a view of one program, or of all programs.
-pub(super) struct Page {
-    pub(super) view: View,
-    pub(super) program: Option<(ProgramKey, String)>,
+pub(super) struct BrowserPage {
+    pub(super) view: PageView,
+    pub(super) program: Option<(ShownProgram, String)>,
     pub(super) model: Option<Model>,
     /// Texts and shares of the first page, and the colours of its rows.
     pub(super) first: Option<(FirstScreen, Vec<Hue>)>,
@@ -24,10 +24,10 @@ pub(super) struct Page {
     pub(super) column: usize,
 }
 
-impl Page {
-    pub(super) fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
+impl BrowserPage {
+    pub(super) fn new(view: PageView, program: Option<(ShownProgram, String)>, model: Option<Model>) -> BrowserPage {
         let state = TableState::default();
-        Page { view, program, model, first: None, listing: None, state, below: Vec::new(), column: 0 }
+        BrowserPage { view, program, model, first: None, listing: None, state, below: Vec::new(), column: 0 }
     }
 
     /// Number of rows.
@@ -59,7 +59,7 @@ impl Page {
     /// Shows an event of the model on a page of programs.
     pub(super) fn show_event(&mut self, event: usize, palette: &mut Palette) {
         self.listing = None;
-        let screen = self.model.as_ref().filter(|_| self.view == View::Programs);
+        let screen = self.model.as_ref().filter(|_| self.view == PageView::Programs);
         self.first = screen.and_then(|model| model.first_screen(event)).map(|screen| {
             let hues = palette.hues(&screen.programs);
             (screen, hues)
@@ -74,7 +74,7 @@ impl Page {
     }
 
     /// Row of a program on a page of programs.
-    pub(super) fn row_of(&self, key: ProgramKey, event: usize) -> Option<usize> {
+    pub(super) fn row_of(&self, key: ShownProgram, event: usize) -> Option<usize> {
         let model = self.model.as_ref()?;
         let Some((screen, _)) = &self.first else { return model.row_of(key, event) };
         let is_it = |item: usize| model.program(item).is_some_and(|(program, _)| program == key);
