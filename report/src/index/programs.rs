@@ -51,7 +51,7 @@ pub(crate) struct IndexedProgram {
     /// Process and thread that loaded the program, if the recording has them.
     pub(crate) loader: Option<(u32, u32)>,
     /// Maps that the program uses.
-    pub(crate) map_ids: Vec<u32>,
+    pub(crate) map_ids: Box<[u32]>,
 }
 
 /// Facts of a `bpf_prog_info`, without its functions.

@@ -5,7 +5,7 @@ use super::{Exact, ExactMembers, as_text};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
 /// A time with a lower and an upper bound.
@@ -133,6 +133,23 @@ pub struct Metadata {
     pub value: String,
 }
 
+/// Work of the kernel for the load of a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ProgramLoad {
+    /// Machine code of the program, bytes; `null` when unknown.
+    pub jited_bytes: Option<u32>,
+    /// Instructions that the verifier processed, those of all paths; `null` when unknown and before Linux 5.16.
+    pub verified_insns: Option<u32>,
+    /// Time from the load time to the announcement of the program, in which the kernel verified and compiled it, ns; `null` if the program was not
+    /// loaded during the recording, and when unknown.
+    pub load_duration_ns: Option<u64>,
+}
+
+/// Serializes a load without known facts as one whose facts are all unknown.
+fn load_members<S: Serializer>(load: &Option<Box<ProgramLoad>>, serializer: S) -> Result<S::Ok, S::Error> {
+    load.as_deref().copied().unwrap_or_default().serialize(serializer)
+}
+
 /// A program of the recording. Its key is `(id, load_time_ns)`; across recordings its key is type, name and attach points.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Program {
@@ -162,18 +179,15 @@ pub struct Program {
     /// User who loaded the program.
     pub uid: Option<u32>,
     /// `bpf_metadata_*` values.
-    pub metadata: Vec<Metadata>,
+    pub metadata: Box<[Metadata]>,
     /// Memory of the program's maps, bytes. A shared map counts fully for each of its programs.
     #[serde(flatten, serialize_with = "MapMemoryMembers::serialize")]
     #[schemars(with = "MapMemoryMembers")]
     pub map_memory_bytes: Known<u64>,
-    /// Machine code of the program, bytes; `null` when unknown.
-    pub jited_bytes: Option<u32>,
-    /// Instructions that the verifier processed, those of all paths; `null` when unknown and before Linux 5.16.
-    pub verified_insns: Option<u32>,
-    /// Time from the load time to the announcement of the program, in which the kernel verified and compiled it, ns; `null` if the program was not
-    /// loaded during the recording, and when unknown.
-    pub load_duration_ns: Option<u64>,
+    /// Facts of the program's load; `None` if none is known.
+    #[serde(flatten, serialize_with = "load_members")]
+    #[schemars(with = "ProgramLoad")]
+    pub load: Option<Box<ProgramLoad>>,
     /// Load time, if the program was loaded during the recording.
     pub loaded: Option<TimeBound>,
     /// Unload time, if the program was unloaded during the recording.
@@ -202,7 +216,7 @@ pub struct Program {
     #[schemars(with = "ExactMembers")]
     pub exact: Known<Box<Exact>>,
     /// Exact counts of functions other than the entry.
-    pub exact_functions: Vec<Exact>,
+    pub exact_functions: Box<[Exact]>,
 }
 
 #[cfg(test)]
@@ -217,16 +231,14 @@ impl Default for Program {
             prog_type: None,
             functions: Vec::new(),
             map_memory_bytes: Known::Unknown(super::Reason::NoProgInfo),
-            jited_bytes: None,
-            verified_insns: None,
-            load_duration_ns: None,
+            load: None,
             loaded: None,
             unloaded: None,
             attachments: Vec::new(),
             owners: Vec::new(),
             pins: Vec::new(),
             uid: None,
-            metadata: Vec::new(),
+            metadata: Box::default(),
             interpreted: false,
             addressed: true,
             captured: true,
@@ -235,7 +247,7 @@ impl Default for Program {
             runs: Known::Unknown(super::Reason::NoRunStatistics),
             probe_misses: None,
             exact: Known::Unknown(super::Reason::NoExactCounters),
-            exact_functions: Vec::new(),
+            exact_functions: Box::default(),
         }
     }
 }
@@ -274,6 +286,11 @@ pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> St
 }
 
 impl Program {
+    /// Facts of the program's load.
+    pub(crate) fn load(&self) -> ProgramLoad {
+        self.load.as_deref().copied().unwrap_or_default()
+    }
+
     /// Identity across recordings.
     pub fn identity(&self) -> Identity {
         Identity {

@@ -94,7 +94,7 @@ impl<'r> BillLine<'r> {
     /// Machine code of a program or of an owner's programs, bytes.
     fn jit_bytes(&self) -> Option<u64> {
         match self.program {
-            Some(program) => program.jited_bytes.map(u64::from),
+            Some(program) => program.load().jited_bytes.map(u64::from),
             None => self.owner?.jit_bytes.value().copied(),
         }
     }
@@ -200,13 +200,13 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
             .and_text(Column::number("PROGRAMS").droppable(2), |it| {
                 it.head().map_or_else(String::new, |owner| grouped(owner.program_count() as u64))
             }),
-        F::csv("verified_insns", |it| it.program?.verified_insns).and_text(
+        F::csv("verified_insns", |it| it.program?.load().verified_insns).and_text(
             Column::number("VERIFIED").droppable(2),
-            of_program(|it| Some(grouped(it.verified_insns?.into()))),
+            of_program(|it| Some(grouped(it.load().verified_insns?.into()))),
         ),
-        F::csv("load_duration_ns", |it| it.program?.load_duration_ns).and_text(
+        F::csv("load_duration_ns", |it| it.program?.load().load_duration_ns).and_text(
             Column::number("LOAD MS").droppable(2),
-            of_program(|it| Some(fixed(it.load_duration_ns? as f64 / 1e6, 2))),
+            of_program(|it| Some(fixed(it.load().load_duration_ns? as f64 / 1e6, 2))),
         ),
         F::csv("map_bytes", BillLine::map_bytes).and_text(Column::number("MAP MEM").droppable(2), |it| {
             it.owner.map_or_else(String::new, |_| memory(it.map_bytes()))

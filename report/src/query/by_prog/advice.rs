@@ -39,7 +39,7 @@ pub(crate) fn advice(recording: &OpenRecording<'_>, index: &Index, options: &Opt
 
 /// Returns the findings of all rules about a report whose programs are split by helper. Findings name only requested programs.
 pub(crate) fn all(report: &Report, index: &Index, options: &Options) -> Vec<EventFinding> {
-    let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
+    let maps_of = |at: usize| &index.programs.list[at].map_ids[..];
     let asked = Asked::new(&options.programs, &index.programs.list);
     // Run statistics count runs on all CPUs and of all tasks, so they are not used if CPUs or tasks are selected.
     let has_runs = options.cpus.is_none() && options.comms.is_empty();

@@ -9,8 +9,8 @@ use crate::index::kernel::is_inlined;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Columns, Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs, RunsEstimate,
-    SampledPerRun, TimeBound,
+    Columns, Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, ProgramLoad, Reason, Row, Runs,
+    RunsEstimate, SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
 use crate::pass::sinks::pivot::{Charges, Key, PivotCell};
@@ -97,9 +97,14 @@ fn program(
         prog_type: known.info.and_then(|info| info.prog_type),
         functions: known.functions.iter().map(|function| function.name.clone()).collect(),
         map_memory_bytes: map_memory(std::iter::once(known), index),
-        jited_bytes: known.info.and_then(|info| info.jited_bytes),
-        verified_insns: known.info.and_then(|info| info.verified_insns),
-        load_duration_ns: known.load_began_ns(states).and_then(|began_ns| known.loaded_ns?.checked_sub(began_ns)),
+        load: {
+            let (jited_bytes, verified_insns) =
+                known.info.map_or((None, None), |it| (it.jited_bytes, it.verified_insns));
+            let load_duration_ns =
+                known.load_began_ns(states).and_then(|began_ns| known.loaded_ns?.checked_sub(began_ns));
+            let load = ProgramLoad { jited_bytes, verified_insns, load_duration_ns };
+            (load != ProgramLoad::default()).then(|| Box::new(load))
+        },
         loaded: loaded.map(|time| TimeBound::at(since_start(time))),
         unloaded,
         attachments: attachments.collect(),
@@ -127,7 +132,7 @@ fn program(
         runs: runs.map(Box::new),
         probe_misses: known.id.filter(|_| window.whole).and_then(|id| *states.probe_misses.get(&id)?),
         exact: exact.map(Box::new),
-        exact_functions,
+        exact_functions: exact_functions.into(),
     }
 }
 

@@ -232,9 +232,9 @@ pub(super) fn fields<'r>(
     }
     fields.extend([
         F::csv("map_memory_bytes", |l| l.head()?.map_memory_bytes.value().copied()),
-        F::csv("jited_bytes", |l| l.head()?.jited_bytes),
-        F::csv("verified_insns", |l| l.head()?.verified_insns),
-        F::csv("load_duration_ns", |l| l.head()?.load_duration_ns),
+        F::csv("jited_bytes", |l| l.head()?.load().jited_bytes),
+        F::csv("verified_insns", |l| l.head()?.load().verified_insns),
+        F::csv("load_duration_ns", |l| l.head()?.load().load_duration_ns),
         F::csv("loaded_ns", |l| Some(l.head()?.loaded?.before_ns))
             .and_text(Column::number("LOADED").droppable(16), |l| {
                 l.head().map_or_else(String::new, |it| moment(it.loaded))
