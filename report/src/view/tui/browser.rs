@@ -448,9 +448,8 @@ impl Browser {
     }
 
     fn push(&mut self, view: PageView, program: Option<(ShownProgram, String)>, model: Option<Model>) {
-        let is_known = model.is_some();
         self.pages.push(BrowserPage::new(view, program, model));
-        if !is_known {
+        if self.model().is_none() {
             self.ask();
         }
     }
