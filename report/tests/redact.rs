@@ -405,7 +405,7 @@ fn numbers(document: &[u8]) -> serde_json::Value {
             Value::String(text) => text.clear(),
             Value::Object(fields) => {
                 // These members have sets of names, or facts about types and code, which redaction changes.
-                for name in ["owners", "pins", "metadata", "tag", "notes", "btf_id"] {
+                for name in ["owners", "pins", "metadata", "tag", "notes", "btf_id", "jited_bytes"] {
                     fields.remove(name);
                 }
                 fields.values_mut().for_each(strip);

@@ -55,8 +55,8 @@ impl Stacks {
             shared: Shared { frames: frames.collect() },
             profiles: [SpeedscopeProfile {
                 kind: "sampled",
-                // Equal self are one sample, so the viewer's first view has no order of time to show.
-                name: format!("{} (self are summed: Time Order has no meaning)", printable(&self.event)),
+                // Equal stacks are one sample, so the viewer's first view has no order of time to show.
+                name: format!("{} (stacks are summed: Time Order has no meaning)", printable(&self.event)),
                 unit: match self.unit {
                     Unit::Nanoseconds => "nanoseconds",
                     Unit::Events => "none",

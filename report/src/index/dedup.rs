@@ -15,7 +15,7 @@ pub(crate) struct DedupLog<T> {
 }
 
 /// Count of entries below which no repetitions are removed.
-const MIN_ENTRIES: usize = 1 << 16;
+const MIN_ENTRIES: usize = 1 << 14;
 
 impl<T> Default for DedupLog<T> {
     fn default() -> Self {

@@ -6,8 +6,8 @@ use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
-/// Limit on the text of a table that stays in memory between measuring and writing, bytes: some ten thousand rows.
-const KEPT_BYTES: usize = 2 << 20;
+/// Limit on the text of a table that stays in memory between measuring and writing, bytes: some thousand rows.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// A column: name, alignment, and behaviour if the table is too wide.
 #[derive(Debug, Clone)]

@@ -168,18 +168,20 @@ impl EventBillLines {
 
     /// Replaces the samples of processes whose CPU time was measured by this time, as time of the tasks. 1 ns has the weight `weight_of_ns`.
     pub(crate) fn count_by_clock(&mut self, times: &[HolderTimes], owners: &Owners, weight_of_ns: f64) {
-        let mut by_process: BTreeMap<u32, (u64, Vec<(Option<u32>, Count)>)> = BTreeMap::new();
-        for (pid, cpu_ns) in times.iter().flat_map(|times| &times.processes) {
-            let (sum_ns, _) = by_process.entry(*pid).or_default();
-            *sum_ns = sum_ns.saturating_add(*cpu_ns);
+        let mut cpu_ns: BTreeMap<u32, u64> = BTreeMap::new();
+        for (pid, ns) in times.iter().flat_map(|times| &times.processes) {
+            let sum_ns = cpu_ns.entry(*pid).or_default();
+            *sum_ns = sum_ns.saturating_add(*ns);
         }
+        let mut payers_of: FxHashMap<u32, Vec<(Option<u32>, Count)>> = FxHashMap::default();
         for ((pid, payer), sampled) in std::mem::take(&mut self.clocked) {
-            by_process.entry(pid).or_default().1.push((payer, sampled));
+            payers_of.entry(pid).or_default().push((payer, sampled));
         }
-        for (pid, (cpu_ns, mut payers)) in by_process {
+        for (pid, cpu_ns) in cpu_ns {
+            let mut payers = payers_of.remove(&pid).unwrap_or_default();
             let Some(owner) = owners.of_process(pid, u64::MAX) else { continue };
             if payers.is_empty() && self.busy.is_none() {
-                payers.push((None, Count { samples: 0, weight: 0 }));
+                payers.push((None, Count::default()));
             }
             let sampled: Count = payers.iter().map(|(_, sampled)| *sampled).sum();
             for (payer, part) in &payers {
@@ -415,9 +417,6 @@ impl<'i> BillSink<'i> {
             Some((BpfCause::BpfCall, _)) => (None, BillPart::BpfCall),
             Some((cause @ (BpfCause::Load | BpfCause::Verifier | BpfCause::Jit), _)) => {
                 let program = self.facts.loads.at(sample.pid_tid.1, time_ns);
-                // An owner also pays for loads by its tasks of programs that another owner holds.
-                let owner_of = |program: u32| self.facts.owners.number_of(program);
-                let program = program.filter(|program| task_owner.is_none() || owner_of(*program) == task_owner);
                 (Some(program.map_or(Runner::Unknown, Runner::One)), BillPart::of_cause(cause))
             }
             Some((BpfCause::Free, _)) => (Some(Runner::Unknown), BillPart::Free),

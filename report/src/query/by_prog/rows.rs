@@ -98,8 +98,9 @@ fn program(
         functions: known.functions.iter().map(|function| function.name.clone()).collect(),
         map_memory_bytes: map_memory(std::iter::once(known), index),
         load: {
-            let (jited_bytes, verified_insns) =
-                known.info.map_or((None, None), |it| (it.jited_bytes, it.verified_insns));
+            // A recording without the code of its programs has 0 bytes for each.
+            let jited_bytes = known.info.and_then(|info| info.jited_bytes).filter(|bytes| *bytes > 0);
+            let verified_insns = known.info.and_then(|info| info.verified_insns);
             let load_duration_ns =
                 known.load_began_ns(states).and_then(|began_ns| known.loaded_ns?.checked_sub(began_ns));
             let load = ProgramLoad { jited_bytes, verified_insns, load_duration_ns };
