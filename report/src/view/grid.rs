@@ -7,7 +7,7 @@ use crate::options::Tone;
 use std::io;
 
 /// Limit on the text of a table that stays in memory between measuring and writing, bytes: some thousand rows.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 1 << 18;
 
 /// A column: name, alignment, and behaviour if the table is too wide.
 #[derive(Debug, Clone)]
