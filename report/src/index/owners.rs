@@ -174,6 +174,12 @@ impl Owners {
         Owners { of_program, ..Owners::default() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_processes(owners: &[(u32, u32)]) -> Owners {
+        let of_process = owners.iter().map(|(pid, owner)| (*pid, vec![(0, Some(*owner))])).collect();
+        Owners { of_process, ..Owners::default() }
+    }
+
     /// Returns the number of the owner of a program.
     pub(crate) fn number_of(&self, program: u32) -> Option<u32> {
         self.of_program.get(program as usize).copied()

@@ -172,7 +172,7 @@ pub struct OwnTasks {
     pub sum: BillShare,
     /// Samples in the system call `bpf()`: reads and updates of maps, loads of programs and so on.
     pub bpf_calls: BillShare,
-    /// Part of `bpf_calls`: loads of programs. Loads of the owner's programs by tasks without an owner count, too.
+    /// Part of `bpf_calls`: loads of the owner's programs, also those by tasks of others, and loads of unknown programs by the owner's tasks.
     pub loads: BillLoads,
     /// Samples in the owner's own programs.
     pub programs: BillShare,

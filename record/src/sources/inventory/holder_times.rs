@@ -44,14 +44,15 @@ impl HolderTimes {
         }
     }
 
-    /// Ends a file. Returns the CPU time of the processes that still exist, as a state.
-    pub(super) fn end(&mut self) -> State {
+    /// Ends a file. Returns the CPU time of the processes that still exist, as a state; `None` if there are none.
+    pub(super) fn end(&mut self) -> Option<State> {
         let Reading { time_ns, cpu_ns } = std::mem::take(&mut self.first);
         let last = self.last.take().unwrap_or_else(|| Reading::of(cpu_ns.keys().copied()));
         // A smaller time is that of another process with the same id.
         let used = |(pid, before): (u32, u64)| Some((pid, last.cpu_ns.get(&pid)?.checked_sub(before)?));
-        let processes = cpu_ns.into_iter().filter_map(used).collect();
-        State::HolderTimes(state::HolderTimes { from_ns: time_ns, to_ns: last.time_ns, processes })
+        let processes: Vec<(u32, u64)> = cpu_ns.into_iter().filter_map(used).collect();
+        let times = state::HolderTimes { from_ns: time_ns, to_ns: last.time_ns, processes };
+        (!times.processes.is_empty()).then_some(State::HolderTimes(times))
     }
 }
 
@@ -79,10 +80,12 @@ mod tests {
         times.switch(false);
         let at_most = cpu_ns() - start_ns;
         work();
-        let State::HolderTimes(state) = times.end() else { panic!() };
+        let Some(State::HolderTimes(state)) = times.end() else { panic!() };
         let [(pid, cpu_ns)] = state.processes[..] else { panic!("{state:?}: has a process that does not exist") };
         assert_eq!(pid, own);
         assert!((at_least..=at_most).contains(&cpu_ns), "{at_least} {cpu_ns} {at_most}");
         assert!(state.from_ns < state.to_ns);
+        times.begin(&BTreeSet::from([1 << 22]));
+        assert_eq!(times.end(), None);
     }
 }

@@ -262,7 +262,7 @@ impl Source for Inventory {
         self.check_releases(context)?;
         self.survey(is_last, context)?;
         if self.purpose == Purpose::Recording {
-            context.out.state(self.holder_times.end())?;
+            context.out.states(self.holder_times.end())?;
             match self.probes.end(context.programs) {
                 Ok(states) => context.out.states(states)?,
                 Err(error) => self.no_misses(&error, context),

@@ -3,6 +3,7 @@
 
 use super::by_event::ByEvent;
 use super::ledger::is_idle;
+use super::measured::MeasuredProcesses;
 use super::pivot::{Key, KeyNumbers};
 use super::sharing::{HookWeights, Sharers, share_out_among};
 use crate::index::Index;
@@ -18,9 +19,8 @@ use crate::pass::attribution::{Attribution, Charge, ChargeColumn, user_ip};
 use crate::pass::frames::kernel_frames;
 use crate::pass::{SampleView, Sink};
 use bprec_format::bpf::names::MapType;
-use bprec_format::bprec::state::{Attachment, HolderTimes};
+use bprec_format::bprec::state::Attachment;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Part of an owner's cost.
@@ -44,7 +44,7 @@ pub(crate) enum BillPart {
     Tasks,
     /// System calls `bpf()` of the owner's tasks.
     BpfCall,
-    /// Loads of programs by the owner's tasks, and of the owner's programs by tasks without an owner: outside of the next two.
+    /// Loads of the owner's programs by any task, and loads of unknown programs by the owner's tasks, outside of the next two.
     Load,
     /// The verifier in these loads.
     Verifier,
@@ -122,8 +122,8 @@ pub(crate) struct EventBillLines {
     /// Samples of each payer, in BPF or not, without those of idle CPUs; `None` if lines are not split by payer. In a box, because a recording may
     /// have thousands of events.
     pub(crate) busy: Option<Box<FxHashMap<u32, Count>>>,
-    /// Samples of processes whose CPU time the recording has, while it was measured, by process and payer.
-    pub(crate) clocked: FxHashMap<(u32, Option<u32>), Count>,
+    /// Samples of processes while the recorder measured their CPU time, by process and payer.
+    pub(super) measured: FxHashMap<(u32, Option<u32>), Count>,
     /// Samples of hooks with several programs, until they are shared out.
     hooks: FxHashMap<(Sharers, SharedKey), Count>,
     /// Samples of wake-ups, until they are shared out among the programs that fill buffers.
@@ -148,8 +148,8 @@ impl EventBillLines {
         for (payer, count) in other.busy.into_iter().flat_map(|busy| *busy) {
             self.add_busy(numbers[payer as usize], count);
         }
-        for ((pid, payer), count) in other.clocked {
-            self.clocked.entry((pid, number(payer))).or_default().merge(count);
+        for ((pid, payer), count) in other.measured {
+            self.measured.entry((pid, number(payer))).or_default().merge(count);
         }
         for (mine, theirs) in [(&mut self.hooks, other.hooks), (&mut self.wakeups, other.wakeups)] {
             for ((sharers, key), count) in theirs {
@@ -164,38 +164,6 @@ impl EventBillLines {
         let mut lines = EventBillLines::default();
         lines.merge(self, numbers);
         lines
-    }
-
-    /// Replaces the samples of processes whose CPU time was measured by this time, as time of the tasks. 1 ns has the weight `weight_of_ns`.
-    pub(crate) fn count_by_clock(&mut self, times: &[HolderTimes], owners: &Owners, weight_of_ns: f64) {
-        let mut cpu_ns: BTreeMap<u32, u64> = BTreeMap::new();
-        for (pid, ns) in times.iter().flat_map(|times| &times.processes) {
-            let sum_ns = cpu_ns.entry(*pid).or_default();
-            *sum_ns = sum_ns.saturating_add(*ns);
-        }
-        let mut payers_of: FxHashMap<u32, Vec<(Option<u32>, Count)>> = FxHashMap::default();
-        for ((pid, payer), sampled) in std::mem::take(&mut self.clocked) {
-            payers_of.entry(pid).or_default().push((payer, sampled));
-        }
-        for (pid, cpu_ns) in cpu_ns {
-            let mut payers = payers_of.remove(&pid).unwrap_or_default();
-            let Some(owner) = owners.of_process(pid, u64::MAX) else { continue };
-            if payers.is_empty() && self.busy.is_none() {
-                payers.push((None, Count::default()));
-            }
-            let sampled: Count = payers.iter().map(|(_, sampled)| *sampled).sum();
-            for (payer, part) in &payers {
-                // The process has one payer, unless the CPU or the thread identifies payers.
-                let part_of_all =
-                    if payers.len() == 1 { 1.0 } else { part.weight as f64 / sampled.weight.max(1) as f64 };
-                let weight = (cpu_ns as f64 * weight_of_ns * part_of_all) as u64;
-                let correct =
-                    |count: &mut Count| count.weight = count.weight.saturating_add(weight).saturating_sub(part.weight);
-                correct(&mut self.lines.entry((Some(owner), None, BillPart::Tasks, *payer)).or_default().count);
-                let busy = payer.and_then(|payer| self.busy.as_mut()?.get_mut(&payer));
-                busy.into_iter().for_each(correct);
-            }
-        }
     }
 
     fn share_hooks(&mut self, owners: &Owners, groups: &[HookGroup], weights: &HookWeights<'_>) {
@@ -248,8 +216,7 @@ struct BillFacts {
     fillers: [HookGroup; 2],
     /// File name and offset of each uprobe.
     probed: Vec<(String, u64)>,
-    /// Times, ns, from and to which the CPU time of a process was measured, by process.
-    clocked: FxHashMap<u32, Vec<(u64, u64)>>,
+    measured: MeasuredProcesses,
     /// Loads of programs by each thread.
     loads: ProgramLoads,
     /// Keys that identify payers, if lines are split by payer.
@@ -296,15 +263,9 @@ impl<'i> BillSink<'i> {
         let kernel = &index.code.kernel;
         let per_program = kernel.names().filter(|(_, name)| !payers.is_empty() && runs_per_program(name));
         let per_program = per_program.map(|(function, _)| function).collect();
-        let mut clocked: FxHashMap<u32, Vec<(u64, u64)>> = FxHashMap::default();
-        for times in &index.states.holder_times {
-            times
-                .processes
-                .iter()
-                .for_each(|(pid, _)| clocked.entry(*pid).or_default().push((times.from_ns, times.to_ns)));
-        }
+        let measured = MeasuredProcesses::new(&index.states.holder_times);
         let (causes, loads) = (causes(kernel), ProgramLoads::new(index));
-        let facts = Arc::new(BillFacts { owners, causes, fillers, probed, clocked, loads, payers, per_program });
+        let facts = Arc::new(BillFacts { owners, causes, fillers, probed, measured, loads, payers, per_program });
         BillSink::with(index, facts, events)
     }
 
@@ -478,11 +439,9 @@ impl Sink for BillSink<'_> {
             self.events.of(sample.event).add_busy(payer, sample.count);
         }
         let time_ns = sample.time_ns.unwrap_or(u64::MAX);
-        if let Some(measured) = self.facts.clocked.get(&sample.pid_tid.0).filter(|_| task_owner.is_some())
-            && measured.iter().any(|(from_ns, to_ns)| (*from_ns..=*to_ns).contains(&time_ns))
-        {
+        if task_owner.is_some() && self.facts.measured.has(sample.pid_tid.0, time_ns) {
             let event = self.events.of(sample.event);
-            event.clocked.entry((sample.pid_tid.0, payer)).or_default().merge(sample.count);
+            event.measured.entry((sample.pid_tid.0, payer)).or_default().merge(sample.count);
         }
         if payer.is_some() && task_owner.is_some() {
             // Lines are split by payer only to predict the CPU time without some programs. Then only the removed owners have tasks, and a removed

@@ -4,6 +4,7 @@ pub(crate) mod bill;
 pub(crate) mod by_event;
 pub(crate) mod instructions;
 pub(crate) mod ledger;
+mod measured;
 pub(crate) mod pivot;
 pub(crate) mod sharing;
 pub(crate) mod slowed;

@@ -55,7 +55,7 @@ pub(crate) fn bill(
         // The lines of each event are freed after its bill: a recording may have thousands of events.
         let mut lines = std::mem::take(lines.of(event));
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
-            lines.count_by_clock(&index.states.holder_times, &owners, weight_of_ns);
+            lines.replace_by_measured(&index.states.holder_times, &owners, weight_of_ns);
         }
         builder.event(event, lines, lists_without_samples)
     });

@@ -66,7 +66,7 @@ pub(crate) fn without(
     let events = with_samples.into_iter().map(|event| {
         let mut lines = std::mem::take(lines.of(event));
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
-            lines.count_by_clock(&index.states.holder_times, &parted, weight_of_ns);
+            lines.replace_by_measured(&index.states.holder_times, &parted, weight_of_ns);
         }
         builder.event(event, &lines)
     });
