@@ -94,6 +94,10 @@ pub(crate) struct Args {
     )]
     without: Vec<String>,
 
+    /// With --without: show the CPU time per operation, for the operations that this event counts, such as a tracepoint of system calls.
+    #[arg(long, value_name = "EVENT", requires = "without", help_heading = VIEWS)]
+    per: Option<String>,
+
     /// Show where cost can be saved, how much, and how (docs/advice.md).
     #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit", "notes"])]
     advise: bool,
@@ -128,7 +132,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     part: PartArgs,
 
-    /// Show only these events.
+    /// Show only these events, named with or without their terms (/period=100/).
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
@@ -297,7 +301,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return view.show(out, read, |it| it.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE);
     }
     if !args.without.is_empty() {
-        let read = || Session::open(&input)?.without(&options, &args.without, &args.payers);
+        let read = || Session::open(&input)?.without(&options, &args.without, &args.payers, args.per.as_deref());
         return view.show(out, read, |it| !it.events.is_empty(), NO_PREDICTION);
     }
     if !args.payers.is_empty() {

@@ -74,7 +74,7 @@ fn agent_serves() {
 }
 
 fn victims_ns() -> u64 {
-    Victim::NAMES.iter().map(|(_, victim)| victim.run(OPERATIONS).unwrap()).sum()
+    Victim::OF_AGENT.iter().map(|victim| victim.run(OPERATIONS).unwrap()).sum()
 }
 
 fn weight(value: &Value) -> f64 {
@@ -160,6 +160,42 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             false => Err(format!("the bill is {billed_ns} ns, the difference {saved_ns} ns, by {samples} samples")),
         }
     });
+}
+
+/// The victims' system calls are known, and their CPU time is measured by the clock of their process.
+#[test]
+fn the_saved_time_per_operation_is_that_of_the_known_operations() {
+    if !root("the_saved_time_per_operation_is_that_of_the_known_operations") {
+        return;
+    }
+    const CALLS: u64 = 200_000;
+    const COUNTED_BY: &str = "raw_syscalls:sys_enter";
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let agent = AgentProcess::start();
+    let pid = agent.child.id();
+    measured(|| {
+        let event = format!("{COUNTED_BY}/period=20/");
+        let recording = Running::record(&path, &["-e", "cpu-clock/period=500000/", "-e", &event, "--counters", "off"]);
+        let victims_ns = Victim::SystemCalls.run(CALLS).unwrap() as f64;
+        recording.end();
+        let report = report(&path, &["--without", &format!("*/{pid}"), "--per", COUNTED_BY]);
+        assert_eq!(report["operation"], event);
+        let clock = report["events"].as_array().unwrap();
+        assert_eq!(clock.iter().map(|event| event["name"].as_str().unwrap()).collect::<Vec<_>>(), ["cpu-clock"]);
+        let payers = clock[0]["payers"].as_array().unwrap();
+        let victim = payers.iter().find(|payer| payer["payer"][0]["name"] == VICTIM).unwrap();
+        let number = |name: &str| victim["operations"][name].as_f64().unwrap();
+        // The thread makes a few more calls when it starts and ends.
+        let counted = number("weight") / CALLS as f64;
+        assert!((0.99..1.01).contains(&counted), "{} of {CALLS} calls", number("weight"));
+        let expected = victim["tax_percent"].as_f64().unwrap() / 100.0 * victims_ns / CALLS as f64;
+        let ratio = number("saved") / expected;
+        println!("{} ± {} ns, expected {expected} ns", number("saved"), number("margin"));
+        assert!(number("margin") < number("saved"));
+        if (0.95..1.05).contains(&ratio) { Ok(()) } else { Err(format!("{} ns, expected {expected}", number("saved"))) }
+    });
+    agent.stop();
 }
 
 /// Number of loads of each program.

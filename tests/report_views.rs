@@ -194,9 +194,9 @@ const OPTIONS: [&str; 18] = [
 /// Output formats other than text.
 const FORMS: [&str; 3] = ["--json", "--csv", "--markdown"];
 
-/// Options that change no number in a report of this fixture: they name the input, or choose how bprec reads and prints. `--event`, `--redact` and
-/// `--no-demangle` have separate tests, because the fixture has one event, no names that identify a machine, and no mangled names.
-const OTHERS: [&str; 11] = [
+/// Options that change no number in a report of this fixture: they name the input, or choose how bprec reads and prints. `--event`, `--redact`,
+/// `--no-demangle` and `--per` have separate tests, because the fixture has one event, no names that identify a machine, and no mangled names.
+const OTHERS: [&str; 12] = [
     "--input",
     "--threads",
     "--no-sandbox",
@@ -206,6 +206,7 @@ const OTHERS: [&str; 11] = [
     "--event",
     "--redact",
     "--no-demangle",
+    "--per",
     "--help",
     "--version",
 ];

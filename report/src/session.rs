@@ -180,12 +180,19 @@ impl<'a> Session<'a> {
     }
 
     /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or
-    /// owners of programs as in [`Session::bill`]; all of `keys` together identify a payer.
+    /// owners of programs as in [`Session::bill`]; all of `keys` together identify a payer. If `per` names an event, the samples of this event count
+    /// operations, and the prediction has the CPU time per operation.
     ///
     /// # Errors
-    /// Fails if a pattern matches neither a program nor an owner, or if `options` name an event or a time that the recording does not have.
-    pub fn without(&self, options: &Options, patterns: &[String], keys: &[Payer]) -> Result<Without> {
-        self.recording.checked(by_prog::without::without(&self.recording, &self.index, options, patterns, keys))
+    /// Fails if a pattern matches neither a program nor an owner, or if `options` or `per` name an event or a time that the recording does not have.
+    pub fn without(
+        &self,
+        options: &Options,
+        patterns: &[String],
+        keys: &[Payer],
+        per: Option<&str>,
+    ) -> Result<Without> {
+        self.recording.checked(by_prog::without::without(&self.recording, &self.index, options, patterns, keys, per))
     }
 
     /// Reports the composition of each program's cost as a tree: the program's functions, their callees, and the callees of these. Nodes with less
@@ -394,7 +401,7 @@ mod tests {
                 ("advice", &|| session.advice(&options).map(drop)),
                 ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
                 ("bill", &|| session.bill(&options, None).map(drop)),
-                ("without", &|| session.without(&options, &["*".to_owned()], &[]).map(drop)),
+                ("without", &|| session.without(&options, &["*".to_owned()], &[], None).map(drop)),
                 ("trees", &|| session.trees(&options, 0.5).map(drop)),
                 ("annotate", &|| session.annotate(&annotated).map(drop)),
                 ("lines", &|| session.lines(&options).map(drop)),

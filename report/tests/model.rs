@@ -396,7 +396,7 @@ fn json_is_what_its_schema_says() {
         validate(&bill_schema, &bill_schema, &serde_json::to_value(&bill).unwrap(), &at);
         let keys = [Payer::Comm, Payer::Pid, Payer::Cgroup, Payer::Container, Payer::Cpu];
         // A recording without programs has none that could be removed.
-        if let Ok(without) = session.without(&Options::default(), &["*".to_owned()], &keys) {
+        if let Ok(without) = session.without(&Options::default(), &["*".to_owned()], &keys, None) {
             validate(&without_schema, &without_schema, &serde_json::to_value(&without).unwrap(), &at);
         }
     }

@@ -5,7 +5,7 @@ mod support;
 
 use crate::text;
 use bprec_generate::{Shape, SharedHook, generate_bytes};
-use bprec_report::model::{Count, CpuChange, EventWithout};
+use bprec_report::model::{Count, CpuChange, EventWithout, Operations};
 use bprec_report::{Document, Error, Input, Options, Payer, Session};
 use serde_json::Value;
 use support::fixtures;
@@ -51,7 +51,7 @@ fn the_saved_time_is_the_bill() {
             for owner in &event.owners {
                 for program in owner.programs.iter().filter(|program| program.id.is_some()) {
                     let pattern = patterns(&program.id.unwrap().to_string());
-                    let report = session.without(&options, &pattern, &[Payer::Cpu, Payer::Comm]).unwrap();
+                    let report = session.without(&options, &pattern, &[Payer::Cpu, Payer::Comm], None).unwrap();
                     // An id that was reused names several programs.
                     if report.programs.len() == 1 {
                         check(&report.events[nth], &at);
@@ -59,7 +59,7 @@ fn the_saved_time_is_the_bill() {
                         programs += 1;
                     }
                 }
-                let report = session.without(&options, &patterns(&owner.name), &[]).unwrap();
+                let report = session.without(&options, &patterns(&owner.name), &[], None).unwrap();
                 check(&report.events[nth], &at);
                 let of_ledger = ledger.events.iter().find(|it| it.name == event.name).unwrap();
                 let busy = of_ledger.busy.value().copied();
@@ -77,6 +77,46 @@ fn the_saved_time_is_the_bill() {
     assert!(programs > 50 && owners > 20, "{programs} programs, {owners} owners");
 }
 
+/// Each sample of the event that counts operations is an operation of one payer, and the cost per operation is the cost divided by their number.
+#[test]
+fn operations_are_the_samples_of_their_event() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let options = Options::default();
+        let ledger = session.by_prog(&options).unwrap();
+        let sampled: Vec<_> = ledger.events.iter().filter(|event| event.samples.samples > 0).collect();
+        let [others @ .., per] = sampled.as_slice() else { continue };
+        if others.is_empty() || others.iter().any(|other| other.name == per.name) {
+            continue;
+        }
+        let report = session.without(&options, &patterns("*"), &[Payer::Comm], Some(&per.name)).unwrap();
+        let shown: Vec<&str> = report.events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(shown, others.iter().map(|event| event.name.as_str()).collect::<Vec<_>>(), "{}", path.display());
+        for event in &report.events {
+            let of = |change: &CpuChange| change.operations.unwrap();
+            let rows = event.payers.iter().map(|payer| &payer.change).chain([&event.others.change]);
+            let sum: Count = rows.clone().map(|change| of(change).count).sum();
+            let at = format!("{} {}", path.display(), event.name);
+            assert_eq!(sum, of(&event.total).count, "{at}");
+            assert!(per.busy.value().is_none_or(|busy| *busy == sum.weight), "{at}");
+            for change in rows.chain([&event.total]) {
+                let Operations { count, saved, margin, .. } = of(change);
+                assert_eq!(saved.is_some(), count.weight > 0, "{at}");
+                // Weights are scaled up where ticks are missing.
+                if let Some((saved, margin)) = saved.zip(margin).filter(|_| event.late_ticks.is_none()) {
+                    let expected = change.saved.count.weight as f64 / count.weight as f64;
+                    assert!((saved - expected).abs() <= expected * 1e-9, "{at}: {saved} {expected}");
+                    assert!(margin > 0.0, "{at}");
+                }
+            }
+        }
+        compared += 1;
+    }
+    assert!(compared >= 3, "{compared}");
+}
+
 /// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. Its cost stays if one of them is removed, and
 /// goes if both are removed.
 #[test]
@@ -86,7 +126,7 @@ fn a_hook_stays_while_a_program_is_on_it() {
     let input = Input::from_bytes("generated", generate_bytes(&shape).unwrap().0);
     let session = Session::open(&input).unwrap();
     let of = |pattern: &str| {
-        let report = session.without(&Options::default(), &patterns(pattern), &[]).unwrap();
+        let report = session.without(&Options::default(), &patterns(pattern), &[], None).unwrap();
         let mut table = Vec::new();
         report.write_table(&mut table, 200).unwrap();
         (report.events[0].total.clone(), String::from_utf8(table).unwrap())
@@ -108,7 +148,7 @@ fn a_name_of_nothing_is_an_error_with_names() {
     let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
     let input = Input::open(&path).unwrap();
     let session = Session::open(&input).unwrap();
-    let error = session.without(&Options::default(), &patterns("acount_syscall_enter"), &[]).unwrap_err();
+    let error = session.without(&Options::default(), &patterns("acount_syscall_enter"), &[], None).unwrap_err();
     assert!(matches!(&error, Error::NoProgramOrOwner { .. }) && error.is_no_match(), "{error}");
     assert!(error.remedy().unwrap().contains("similar names: account_syscall_enter"), "{error}");
 }
@@ -121,7 +161,7 @@ fn outputs_of_a_prediction_say_the_same() {
         let session = Session::open(&input).unwrap();
         let of = |threads| {
             let options = Options { threads: Some(threads), ..Options::default() };
-            session.without(&options, &patterns("*"), &[Payer::Pid])
+            session.without(&options, &patterns("*"), &[Payer::Pid], None)
         };
         let (Ok(one), Ok(three)) = (of(1), of(3)) else { continue };
         assert_eq!(one, three, "{}", path.display());

@@ -4,7 +4,6 @@
 //! `SKIP <check>: <reason>` and succeeds.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-mod bill;
 mod bpf;
 mod command;
 mod components;
@@ -20,7 +19,6 @@ mod tally;
 mod test;
 mod tree;
 mod vm;
-mod without;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,10 +46,8 @@ const USAGE: &str = "usage: cargo xtask <task>
   test-beside [ARGS]
                     run `test` beside pinned programs, a tracer and another recorder; needs root
   test-everywhere   run all tests as `test-beside` does, then in every guest, and print one line with all totals
-  bill BPREC BPREC-LOAD [PAIRS]
-                    compare the bill of an agent with what the machine saves without the agent, in 20 pairs or in PAIRS
-  without BPREC BPREC-LOAD [MIXES]
-                    compare predictions without an agent with runs without it, in 12 random mixes or in MIXES
+  bench-bill GUEST EXPERIMENT [COUNT]
+                    compare bills and predictions with runs without the agent, in a guest (benches/bill.rs)
   bench-exact PERF BPFTOOL [GUEST]
                     measure the cost of exact counters, perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack the packages of the guests, and build for Arm
@@ -95,10 +91,7 @@ fn run() -> Result<()> {
         ("test-everywhere", []) => test::everywhere(),
         ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
         ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
-        ("bill", [bprec, load]) => bill::run(bprec, load, "20"),
-        ("bill", [bprec, load, pairs]) => bill::run(bprec, load, pairs),
-        ("without", [bprec, load]) => without::run(bprec, load, "12"),
-        ("without", [bprec, load, mixes]) => without::run(bprec, load, mixes),
+        ("bench-bill", [guest, experiment @ ..]) => vm::bench_bill(guest, experiment),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }

@@ -5,8 +5,12 @@
 //! drain never waits.
 
 use std::collections::VecDeque;
+#[cfg(not(feature = "schedules"))]
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+#[cfg(feature = "schedules")]
+use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::state_writer::stamp;
 use super::thread::Next;
@@ -251,7 +255,10 @@ impl SharedQueue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
+
+#[cfg(all(test, not(feature = "schedules")))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -70,7 +70,7 @@ pub use stacks::{
 
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
 pub use without::{
-    CpuChange, CpuTime, EventWithout, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,
+    CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,
 };
 
 use crate::options::By;

@@ -165,6 +165,10 @@ coded! {
             "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \
              programs: some of these may be missing",
             counted(*records, "record");
+        /// The event that counts operations lacks samples.
+        OperationsMissing { event: String, lost: Option<u64>, throttled: u64 } = "operations_missing":
+            "! {event}: {}: there were more operations than shown, so each costs less",
+            missing_operations(*lost, *throttled);
         /// Some functions of user space were not looked up.
         UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";
         /// Last runs of programs that were unloaded before the recorder could open their descriptors: these runs are unknown.
@@ -218,6 +222,7 @@ impl Note {
             Note::Impossible { .. }
             | Note::IntervalUnknown { .. }
             | Note::SideBandLost { .. }
+            | Note::OperationsMissing { .. }
             | Note::CutOff
             | Note::NoCallChains
             | Note::CarriesProgram { .. } => Gravity::Wrong,
@@ -279,6 +284,16 @@ fn late_ticks(arrived_percent: f64, missing: MissingTicks) -> String {
         }
         MissingTicks::Unknown => format!("%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent),
     }
+}
+
+fn missing_operations(lost: Option<u64>, throttled: u64) -> String {
+    let lost = match lost {
+        Some(0) => None,
+        Some(lost) => Some(format!("{} lost", counted(lost, "sample"))),
+        None => Some("samples lost, but not counted by event".to_owned()),
+    };
+    let throttled = (throttled > 0).then(|| format!("throttled {}", counted(throttled, "time")));
+    lost.into_iter().chain(throttled).collect::<Vec<_>>().join(", ")
 }
 
 fn foreign_event(event: &str) -> String {

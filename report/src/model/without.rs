@@ -24,6 +24,9 @@ pub struct Without {
     /// Keys that together identify a payer.
     #[schemars(with = "Vec<String>")]
     pub keys: Vec<Payer>,
+    /// Name of the event that counts operations, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
     /// Selected events.
     pub events: Vec<EventWithout>,
     /// Problems in reading the recording, in words.
@@ -101,6 +104,25 @@ pub struct CpuChange {
     /// Removed programs' share of code that a hook runs once for all its programs. If other programs stay on the hook, this code still runs, so its
     /// cost is not in `saved`.
     pub staying: Count,
+    /// CPU time per operation, if an event counts operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Operations>,
+}
+
+/// Operations of a payer, such as its system calls, and the CPU time of one operation. CPU time is in the unit of the event: ns for clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Operations {
+    /// Samples of the event that counts operations; their weight is the number of operations.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Operations per second.
+    pub per_second: Option<f64>,
+    /// CPU time of the payer per operation in the recording.
+    pub now: Option<f64>,
+    /// CPU time that the removed programs and owners cost per operation.
+    pub saved: Option<f64>,
+    /// Half of a 95 % interval of `saved`. It allows for the same errors as [`CpuTime::margin_percent`], and for the number of sampled operations.
+    pub margin: Option<f64>,
 }
 
 /// CPU time.

@@ -375,6 +375,11 @@ fn percent_part(text: &str) -> Option<(u64, u64)> {
     (nth > 0 && to <= PARTS).then(|| (to - width, to))
 }
 
+/// Returns true if `asked` is the name of an event, with or without the terms that follow a name: `/period=100/`.
+pub(crate) fn names_event(asked: &str, event: &str) -> bool {
+    event.strip_prefix(asked).is_some_and(|terms| terms.is_empty() || terms.starts_with('/'))
+}
+
 /// Parses decimal seconds to ns without float rounding: `12.3` → 12,300,000,000.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -400,6 +405,15 @@ mod tests {
             "--by nothing: expected one of func comm pid cpu cgroup container helper owner name type hook"
         );
         assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
+    }
+
+    #[test]
+    fn an_event_is_named_with_or_without_its_terms() {
+        for asked in ["sched:sched_switch", "sched:sched_switch/period=10/"] {
+            assert!(names_event(asked, "sched:sched_switch/period=10/"));
+            assert!(!names_event(asked, "sched:sched_switch_to"));
+        }
+        assert!(names_event("cycles", "cycles") && !names_event("cycles", "cycles:u"));
     }
 
     #[test]

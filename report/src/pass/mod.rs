@@ -15,6 +15,7 @@ use crate::input::unpacked::RecordSlice;
 use crate::input::window::Window;
 use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Count;
+use crate::options::names_event;
 use crate::{Error, Options, ProgFilter, Result};
 use attribution::{Attribution, Attributor};
 use bprec_filter::Glob;
@@ -277,11 +278,12 @@ impl<'o> Selection<'o> {
         let window = Window::of(&options.time, recording, index.start_ns(), &index.gaps)?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
-            has_samples(&event) && (options.events.is_empty() || options.events.contains(&recording.names[event]))
+            let is_named = |name: &String| names_event(name, &recording.names[event]);
+            has_samples(&event) && (options.events.is_empty() || options.events.iter().any(is_named))
         };
         let events: Vec<bool> = (0..recording.names.len()).map(is_asked).collect();
         for name in &options.events {
-            if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
+            if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && names_event(name, known)) {
                 let known = (0..recording.names.len()).filter(has_samples).map(|event| recording.names[event].as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
                 let answer = format!("the recording has no samples of this event; it has samples of {known}");

@@ -7,7 +7,7 @@ use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::payers::key_column;
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, counted, fixed, grouped, listed};
+use crate::model::text::{UNKNOWN, counted, decimal, fixed, grouped, listed};
 use crate::model::{CpuChange, CpuTime, EventWithout, LateTicks, Note, Without};
 use std::borrow::Cow;
 use std::io;
@@ -18,6 +18,9 @@ const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAV
     of SAVED for costs that samples do not show, such as cache misses and mispredicted branches of the payers";
 /// Meaning of `≈`: other programs share the code of hooks.
 const SHARED: &str = "≈: programs that stay share hooks with the removed programs. Work that a hook does for each program is split by the runs of the programs";
+/// Legend of the columns with operations.
+const OPERATIONS: &str =
+    "OPS/S: operations of the payer per second, counted by {}; NOW/OP, SAVED/OP: CPU time per operation, ns";
 /// Limit on the names of removed programs above a table. With more programs, the line has only their count.
 const NAMES_SHOWN: usize = 3;
 
@@ -48,10 +51,12 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
             if staying == 1 { "is" } else { "are" }
         ),
     });
+    let operations = report.operation.iter().map(|event| OPERATIONS.replace("{}", event));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
-    let idle = report.notes.iter().filter(|note| matches!(note, Note::IdleUnknown { .. })).map(graded);
-    let legend = [LEGEND.to_owned()].into_iter().chain(shared);
-    view.notes(legend, late.into_iter().chain(idle).chain(problems(&report.problems)));
+    let is_shown = |note: &&Note| matches!(note, Note::IdleUnknown { .. } | Note::OperationsMissing { .. });
+    let notes = report.notes.iter().filter(is_shown).map(graded);
+    let legend = [LEGEND.to_owned()].into_iter().chain(operations).chain(shared);
+    view.notes(legend, late.into_iter().chain(notes).chain(problems(&report.problems)));
     view
 }
 
@@ -151,11 +156,41 @@ fn fields<'r>(report: &'r Without) -> LineColumns<'r, WithoutLine<'r>> {
         ),
         F::csv("tax_margin_percent", |it| it.change.tax_margin_percent)
             .and_text(Column::number("±").always(), |it| percent(it.change.tax_margin_percent)),
+    ]);
+    if report.operation.is_some() {
+        fields.extend(operations());
+    }
+    fields.extend([
         F::text(Column::number("SAMPLES").droppable(4), |it| grouped(it.change.saved.count.samples)),
         F::csv("shared_weight", |it| Some(it.change.shared.weight)),
         F::csv("staying_weight", |it| Some(it.change.staying.weight)),
     ]);
     LineColumns::new(fields)
+}
+
+/// Columns of operations and their cost.
+fn operations<'r>() -> impl Iterator<Item = LineColumn<'r, WithoutLine<'r>>> {
+    type F<'r> = LineColumn<'r, WithoutLine<'r>>;
+    let number = |value: Option<f64>| value.map_or_else(|| UNKNOWN.into(), decimal);
+    let of = |it: &WithoutLine<'r>| it.change.operations;
+    [
+        F::csv("operations", move |it| Some(of(it)?.count.weight)),
+        F::csv("operations_per_second", move |it| of(it)?.per_second).and_text(
+            Column::number("OPS/S").always(),
+            move |it| {
+                of(it).and_then(|it| it.per_second).map_or_else(|| "0".into(), |rate| grouped(rate.round() as u64))
+            },
+        ),
+        F::csv("now_per_operation", move |it| of(it)?.now)
+            .and_text(Column::number("NOW/OP").droppable(2), move |it| number(of(it).and_then(|it| it.now))),
+        F::csv("saved_per_operation", move |it| of(it)?.saved)
+            .and_text(Column::number("SAVED/OP").always(), move |it| {
+                it.predicted(number(of(it).and_then(|it| it.saved)))
+            }),
+        F::csv("margin_per_operation", move |it| of(it)?.margin)
+            .and_text(Column::number("±").always(), move |it| number(of(it).and_then(|it| it.margin))),
+    ]
+    .into_iter()
 }
 
 /// Table of an event's payers.

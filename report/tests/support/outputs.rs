@@ -50,7 +50,7 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     put!("lines", session().and_then(|session| session.lines(&options)));
     put!("payers", session().and_then(|session| session.payers(&options, &[Payer::Comm, Payer::Cgroup])));
     put!("bill", session().and_then(|session| session.bill(&options, Some("*"))));
-    put!("without", session().and_then(|session| session.without(&options, &["*".to_owned()], &[Payer::Cgroup])));
+    put!("without", session().and_then(|session| session.without(&options, &["*".to_owned()], &[Payer::Cgroup], None)));
     put!("trees", session().and_then(|session| session.trees(&options, 0.0)));
     put!("advice", session().and_then(|session| session.advice(&options)));
     let side = std::slice::from_ref(&input);

@@ -80,7 +80,7 @@ fn read(view: u16, bytes: &[u8]) -> Result<()> {
         4 => {
             forms(&session.payers(&options, &[Payer::Comm, Payer::Container])?)?;
             forms(&session.bill(&options, None)?)?;
-            forms(&session.without(&options, &["*".to_owned()], &[Payer::Comm, Payer::Container])?)
+            forms(&session.without(&options, &["*".to_owned()], &[Payer::Comm, Payer::Container], None)?)
         }
         5 => forms(&session.trees(&options, 0.0)?),
         6 => forms(&session.over_time(&options, None)?),

@@ -1,4 +1,5 @@
-//! `cargo xtask bench-exact`: compares exact counters with other tools that count BPF programs by the same means.
+//! Benches in guests: `cargo xtask bench-exact` compares exact counters with other tools that count BPF programs by the same means, `cargo xtask
+//! bench-bill` compares bills with the CPU time that a guest saves without an agent.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use super::packages::fresh;
 use super::{GUESTS, Guest, Pace, guest, images, payload};
 
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// A part of the bench: the name of its table, and the arguments with which the bench runs it.
 type Part = (&'static str, &'static str);
 const COST: Part = ("cost", "cost ./perf ./bpftool");
@@ -41,31 +42,38 @@ pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()>
     }
     let runs: Vec<_> = RUNS.iter().filter(|(guest, ..)| only.is_none_or(|only| only == *guest)).collect();
     ensure!(!runs.is_empty(), "the benchmark does not run in guest {}", only.unwrap_or_default());
-    for (name, pace, benches) in runs {
-        let found = GUESTS.iter().find(|guest| guest.name == *name).context("no such guest")?;
-        let images = images::prepare(found)?;
-        let script: String =
-            benches.iter().map(|(name, command)| format!("./exact {command} >/out/{name}.md 2>&1\n")).collect();
-        fs::write(payload.join("run.sh"), script)?;
-        let out = target.join(format!("{name}-{pace:?}").to_lowercase());
-        let run = guest::run(
-            &Guest { pace: *pace, cpus: if *pace == Pace::Time { found.cpus } else { 1 }, ..*found },
-            &images,
-            &payload,
-            &out,
-            LIMIT,
-        )?;
-        println!(
-            "\n## {name}, guest paced by {}",
-            if *pace == Pace::Time { "the host's clock" } else { "its instruction count (1 ns each)" }
-        );
-        for (name, command) in *benches {
-            let table = out.join("out").join(format!("{name}.md"));
-            let table =
-                fs::read_to_string(&table).with_context(|| format!("{}: no {}", run.outcome, table.display()))?;
-            println!("\n### {command}\n\n{table}");
-        }
-        ensure!(run.outcome == guest::Outcome::Ended(0), "{}; see {}", run.outcome, Path::new(&out).display());
+    for (guest, pace, benches) in runs {
+        let commands: Vec<(&str, String)> =
+            benches.iter().map(|(name, command)| (*name, format!("./exact {command}"))).collect();
+        in_guest(guest, *pace, &payload, &commands)?;
     }
+    Ok(())
+}
+
+/// Runs an experiment of the bench `bill` in a guest that the host's clock paces, and prints its table.
+pub(crate) fn bill(guest: &str, experiment: &[&str]) -> Result<()> {
+    let payload = crate::target_directory().join("vm").join("bench").join("payload");
+    fresh(&payload)?;
+    payload::with_bench(&payload, "bprec", "bill")?;
+    in_guest(guest, Pace::Time, &payload, &[("bill", format!("./bill ./bprec ./bprec-load {}", experiment.join(" ")))])
+}
+
+/// Runs commands in a guest, each with a name for its output, and prints their outputs.
+fn in_guest(name: &str, pace: Pace, payload: &Path, commands: &[(&str, String)]) -> Result<()> {
+    let found = GUESTS.iter().find(|guest| guest.name == name).with_context(|| format!("there is no guest {name}"))?;
+    let images = images::prepare(found)?;
+    let script: String = commands.iter().map(|(name, command)| format!("{command} >/out/{name}.md 2>&1\n")).collect();
+    fs::write(payload.join("run.sh"), script)?;
+    let out = payload.with_file_name(format!("{name}-{pace:?}").to_lowercase());
+    let cpus = if pace == Pace::Time { found.cpus } else { 1 };
+    let run = guest::run(&Guest { pace, cpus, ..*found }, &images, payload, &out, LIMIT)?;
+    let clock = if pace == Pace::Time { "the host's clock" } else { "its instruction count (1 ns each)" };
+    println!("\n## {name}, guest paced by {clock}");
+    for (name, command) in commands {
+        let table = out.join("out").join(format!("{name}.md"));
+        let table = fs::read_to_string(&table).with_context(|| format!("{}: no {}", run.outcome, table.display()))?;
+        println!("\n### {command}\n\n{table}");
+    }
+    ensure!(run.outcome == guest::Outcome::Ended(0), "{}; see {}", run.outcome, out.display());
     Ok(())
 }

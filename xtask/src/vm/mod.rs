@@ -236,7 +236,7 @@ impl Guest {
     }
 }
 
-pub(crate) use bench::exact as bench_exact;
+pub(crate) use bench::{bill as bench_bill, exact as bench_exact};
 pub(crate) use payload::Builds;
 
 /// Error for something that is missing outside the project, such as a package that cannot be fetched: a reason to skip, not to fail.

@@ -147,10 +147,12 @@ pub(crate) fn cross_built(target: &Path) -> Result<Vec<Built>> {
     executables(&cross::cargo(&arguments, &target)?, Path::new(cross::SOURCES), Some(&target))
 }
 
-/// Builds a bench of a package, and `bprec`, for this machine, and puts them into `directory`.
+/// Builds a bench of a package, `bprec` and `bprec-load` for this machine, and puts them into `directory`.
 pub(crate) fn with_bench(directory: &Path, package: &str, bench: &str) -> Result<()> {
-    let built = built(&["build", "--package", package, "--bench", bench, "--package", "bprec", "--bin", "bprec"])?;
-    for name in [bench, "bprec"] {
+    let packages = ["--package", package, "--package", "bprec", "--package", "bprec-fixtures"];
+    let built =
+        built(&[&["build", "--bench", bench, "--bin", "bprec", "--bin", "bprec-load"], &packages[..]].concat())?;
+    for name in [bench, "bprec", "bprec-load"] {
         let binary = built.iter().find(|built| built.name == name);
         stripped(binary.with_context(|| format!("no {name} was built"))?, &directory.join(name))?;
     }

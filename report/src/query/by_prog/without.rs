@@ -8,12 +8,14 @@ use super::rows::payer_name;
 use super::shares::{machine_margin, margin, millicpus, percent};
 use crate::index::Index;
 use crate::index::owners::{Owners, REMOVED};
+use crate::index::student::NORMAL_95;
+use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Count, CpuChange, CpuTime, EventWithout, JSON_VERSION, Known, Note, OtherPayers, PayerName, PayerWithout,
-    RemovedProgram, Without,
+    Count, CpuChange, CpuTime, EventWithout, JSON_VERSION, Known, Note, Operations, OtherPayers, PayerName,
+    PayerWithout, RemovedProgram, Without,
 };
-use crate::options::Payer;
+use crate::options::{Payer, names_event};
 use crate::pass::Asked;
 use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::pivot::Key;
@@ -25,19 +27,24 @@ use std::sync::Arc;
 
 /// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Such cost arises because programs evict the
 /// tasks' cached data and branch predictions, and because the timer samples some code late. The value is not measured: it is the deviation that
-/// `cargo xtask bill` allows.
+/// the bench `bill` allows.
 const UNSAMPLED_COST: f64 = 0.1;
 
 /// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; without keys, the name of the
-/// task does.
+/// task does. The event `per` counts operations, for the CPU time per operation.
+///
+/// # Errors
+/// Fails if the recording lacks a program, an owner or an event that is named.
 pub(crate) fn without(
     recording: &OpenRecording<'_>,
     index: &Index,
     options: &Options,
     patterns: &[String],
     keys: &[Payer],
+    per: Option<&str>,
 ) -> Result<Without> {
-    let (keys, options) = (distinct(keys), Options { by: None, ..options.clone() });
+    let (keys, mut options) = (distinct(keys), Options { by: None, ..options.clone() });
+    let per = per.map(|name| operations(recording, name, &mut options)).transpose()?;
     let owners = Owners::new(index);
     let (removed_programs, removed_owners) = removed(index, &owners, patterns)?;
     let parted =
@@ -48,8 +55,10 @@ pub(crate) fn without(
         BillSink::new(index, Arc::clone(&parted), keys.clone(), events)
     })?;
     let (payers, mut lines) = sink.finish(&HookWeights::new(index, &facts.selection.window));
-    let builder = WithoutBuilder { facts: &facts, payers: &payers };
-    let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
+    let operations =
+        per.map(|event| (event, lines.of(event).busy.take().map_or_else(FxHashMap::default, |busy| *busy)));
+    let builder = WithoutBuilder { facts: &facts, payers: &payers, operations };
+    let has_samples = |event: &usize| Some(*event) != per && facts.event(*event).ledger.samples.samples > 0;
     let with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     let is_removed = |program: &usize| parted.number_of(*program as u32) == Some(REMOVED);
     let programs = (0..facts.programs.len()).filter(is_removed).map(|program| {
@@ -63,6 +72,7 @@ pub(crate) fn without(
         _ => None,
     });
     notes.extend(idle.next());
+    notes.extend(per.and_then(|event| builder.uncounted(event)));
     let events = with_samples.into_iter().map(|event| {
         let mut lines = std::mem::take(lines.of(event));
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
@@ -79,9 +89,24 @@ pub(crate) fn without(
         programs: programs.collect(),
         events: events.collect(),
         keys: keys.clone(),
+        operation: per.map(|event| recording.names[event].clone()),
         problems: facts.problems(),
         notes,
     })
+}
+
+/// Returns the event with this name, which counts operations, and selects it beside the events that `options` select.
+fn operations(recording: &OpenRecording<'_>, name: &str, options: &mut Options) -> Result<usize> {
+    let events = (0..recording.names.len()).filter(|event| recording.kinds[*event] == EventKind::Pmu);
+    let Some(event) = events.clone().find(|event| names_event(name, &recording.names[*event])) else {
+        let known = events.map(|event| recording.names[event].as_str()).collect::<Vec<_>>().join(", ");
+        let answer = format!("the recording has no samples of this event; it has samples of {known}");
+        return Err(Error::option("--per", name, answer));
+    };
+    if !options.events.is_empty() {
+        options.events.push(recording.names[event].clone());
+    }
+    Ok(event)
 }
 
 /// Returns the programs that the patterns match, and, for each owner, true if a pattern matches its name.
@@ -113,6 +138,7 @@ fn removed(index: &Index, owners: &Owners, patterns: &[String]) -> Result<(Asked
 #[derive(Debug, Clone, Copy, Default)]
 struct PayerCost {
     now: Count,
+    operations: Count,
     removed: Billed,
     /// Part of `removed` in tasks of removed owners. Samples show all CPU time of these tasks, so it has no hidden cost.
     in_tasks: Count,
@@ -121,6 +147,7 @@ struct PayerCost {
 impl PayerCost {
     fn merge(&mut self, other: PayerCost) {
         self.now.merge(other.now);
+        self.operations.merge(other.operations);
         self.removed.merge(other.removed);
         self.in_tasks.merge(other.in_tasks);
     }
@@ -140,6 +167,8 @@ struct WithoutBuilder<'b> {
     facts: &'b Facts<'b>,
     /// Keys that identify each payer.
     payers: &'b [Vec<Key>],
+    /// Event that counts operations, and the operations of each payer.
+    operations: Option<(usize, FxHashMap<u32, Count>)>,
 }
 
 impl WithoutBuilder<'_> {
@@ -155,6 +184,9 @@ impl WithoutBuilder<'_> {
                 let in_tasks = if *part == BillPart::Tasks { billed.count } else { Count::default() };
                 costs.entry(payer).or_default().merge(PayerCost { removed: *billed, in_tasks, ..PayerCost::default() });
             }
+        }
+        for (payer, operations) in self.operations.iter().flat_map(|(_, of)| of) {
+            costs.entry(*payer).or_default().operations.merge(*operations);
         }
         let name = |payer: u32| self.payers[payer as usize].iter().map(|key| payer_name(facts.index, *key)).collect();
         let costs = costs.into_iter().map(|(payer, cost)| (cost, name(payer)));
@@ -212,6 +244,38 @@ impl WithoutBuilder<'_> {
                 .map(|per_unit| (margin(saved.samples, cost.now.samples) * 100.0).hypot(unsampled * per_unit)),
             shared: cost.removed.shared.without(cost.removed.common),
             staying: cost.removed.common,
+            operations: self.operations.as_ref().map(|_| self.operations(event, cost)),
         }
+    }
+
+    /// Divides the CPU time of a payer by the number of its operations.
+    fn operations(&self, event: &EventFacts<'_>, cost: &PayerCost) -> Operations {
+        let (saved, operations) = (cost.saved(), cost.operations);
+        let count = Some(operations.weight as f64).filter(|count| *count > 0.0);
+        // Ticks that are missing everywhere are represented by those that arrived.
+        let scale = match (event.whole.capacity_ns, event.machine.value()) {
+            (Some(capacity_ns), Some(machine)) if *machine > 0 => capacity_ns as f64 / *machine as f64,
+            _ => 1.0,
+        };
+        let per_operation = |weight: f64| count.map(|count| weight * scale / count);
+        let sampled = margin(saved.samples, event.ledger.samples.samples) * event.ledger.samples.weight as f64;
+        // Each operation is sampled if the period is 1, so the count has no error.
+        let is_exact = operations.samples == operations.weight;
+        let count_error = if is_exact { 0.0 } else { NORMAL_95 / (operations.samples.max(1) as f64).sqrt() };
+        Operations {
+            count: operations,
+            per_second: count.zip(self.facts.recorded.elapsed_ns).map(|(count, time_ns)| count * 1e9 / time_ns as f64),
+            now: per_operation(cost.now.weight as f64).filter(|_| event.busy.is_value()),
+            saved: per_operation(saved.weight as f64),
+            margin: per_operation(sampled.hypot(cost.unsampled()).hypot(count_error * saved.weight as f64)),
+        }
+    }
+
+    /// Returns a note if the event that counts operations lacks samples.
+    fn uncounted(&self, event: usize) -> Option<Note> {
+        let (lost, throttled) = (self.facts.lost(event), self.facts.throttled(event));
+        let name = || self.facts.recording.names[event].clone();
+        let is_complete = lost.value() == Some(&0) && throttled == 0;
+        (!is_complete).then(|| Note::OperationsMissing { event: name(), lost: lost.into_value(), throttled })
     }
 }

@@ -14,6 +14,7 @@ use crate::model::{
     ProgramDiff, Reason, Status,
 };
 use crate::options::diff::{DiffOptions, DiffSort};
+use crate::options::names_event;
 use crate::pass::sinks::slowed::correct_runs;
 use crate::{Error, Input, Result};
 use bprec_format::bpf::Tag;
@@ -116,14 +117,15 @@ fn common_events(base: &[Recorded], new: &[Recorded], options: &DiffOptions) -> 
     let mut events: Vec<DiffEvent> =
         events.map(|event| DiffEvent { name: event.name.clone(), unit: event.unit }).collect();
     for asked in &options.events {
-        if !events.iter().any(|event| event.name == *asked) {
+        if !events.iter().any(|event| names_event(asked, &event.name)) {
             let known: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
             let problem =
                 format!("not every recording has this event; events in every recording: {}", known.join(", "));
             return Err(Error::option("--event", asked, problem));
         }
     }
-    events.retain(|event| options.events.is_empty() || options.events.contains(&event.name));
+    let is_asked = |event: &DiffEvent| options.events.iter().any(|asked| names_event(asked, &event.name));
+    events.retain(|event| options.events.is_empty() || is_asked(event));
     Ok(events)
 }
 
