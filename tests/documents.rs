@@ -51,6 +51,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("PROG[:FUNC]", "PROG:FUNC"),
     ("PROG:FUNC", "account_syscall_enter:mix*"),
     ("PROG", "account_syscall_enter"),
+    ("syscalls:sys_enter_read", "cpu-clock"),
     ("FILE", "perf.data"),
     ("perf.data.*", "perf.data"),
     ("IN", "perf.data"),
@@ -135,10 +136,11 @@ fn every_command_that_is_shown_is_one() {
 }
 
 /// Commands with exit code 1: the recording used here lacks the name, or the condition fails.
-const NOTHING_MATCHES: [&str; 4] = [
+const NOTHING_MATCHES: [&str; 5] = [
     "bprec annotate PROG[:FUNC]",
     "bprec report --maps=typed_hash",
     "bprec report --payers --prog 'trace_*' --limit 5",
+    "bprec report --without 'account_*' --per syscalls:sys_enter_read",
     "bprec report --without AGENT",
 ];
 

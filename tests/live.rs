@@ -38,6 +38,7 @@ mod reader_calls;
 mod recorder;
 mod redact;
 mod run_counts;
+mod scheduler;
 mod short_lives;
 mod spool;
 mod stat;

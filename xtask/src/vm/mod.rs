@@ -128,6 +128,7 @@ const LEFT_OUT: &[&str] = &[
     "bprec-recorder",
     "bprec-redact",
     "bprec-run_counts",
+    "bprec-scheduler",
     "bprec-spool",
     "bprec-statistics_switched",
     "bprec-statistics_windows",
@@ -183,7 +184,7 @@ pub(crate) const GUESTS: [Guest; 8] = [
     Guest {
         name: "x86-new",
         kernel_suite: "trixie-backports",
-        tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays"],
+        tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays", "bprec-scheduler"],
         recordings: RECORDINGS,
         ..X86
     },
