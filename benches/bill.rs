@@ -243,7 +243,7 @@ impl Programs {
     }
 }
 
-/// How to start an agent.
+/// An agent that can be started.
 #[derive(Clone, Copy)]
 enum Kind {
     /// The fixture agent, with some of its parts. Each run of its programs does `loops` rounds of work.
