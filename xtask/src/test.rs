@@ -29,14 +29,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 /// Runs the tests as [`run`] does, beside other users of BPF.
 pub(crate) fn beside_others(arguments: &[&str]) -> Result<()> {
     let mut tally = Tally::default();
-    here_beside_others(&Builds::make(&target_directory())?, arguments, &mut tally)?;
+    here_beside_others(&Builds::make()?, arguments, &mut tally)?;
     tally.close()
 }
 
 /// Runs all tests beside other users of BPF, then in every guest without other users. Prints one closing line with all totals.
 pub(crate) fn everywhere() -> Result<()> {
     let mut tally = Tally::default();
-    let builds = Builds::make(&target_directory())?;
+    let builds = Builds::make()?;
     here_beside_others(&builds, &[], &mut tally)?;
     vm::test_all(&builds, &mut tally);
     tally.close()
