@@ -1,10 +1,9 @@
 //! Runs all tests, on this machine and in guests, and prints one line with the totals.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,14 +28,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 /// Runs the tests as [`run`] does, beside other users of BPF.
 pub(crate) fn beside_others(arguments: &[&str]) -> Result<()> {
     let mut tally = Tally::default();
-    here_beside_others(&Builds::make(&target_directory())?, arguments, &mut tally)?;
+    here_beside_others(&Builds::make()?, arguments, &mut tally)?;
     tally.close()
 }
 
 /// Runs all tests beside other users of BPF, then in every guest without other users. Prints one closing line with all totals.
 pub(crate) fn everywhere() -> Result<()> {
     let mut tally = Tally::default();
-    let builds = Builds::make(&target_directory())?;
+    let builds = Builds::make()?;
     here_beside_others(&builds, &[], &mut tally)?;
     vm::test_all(&builds, &mut tally);
     tally.close()
@@ -103,123 +102,61 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
     let mut tally = Tally::default();
     let log = target_directory().join(log);
     fs::create_dir_all(target_directory())?;
-    let mut kept = BufWriter::new(File::create(&log).with_context(|| format!("create {}", log.display()))?);
-    // One pipe for standard output and standard error keeps the lines in order.
-    let (output, input) = io::pipe()?;
+    let kept = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+    // The lock is held until every process that has inherited the open file has ended.
+    kept.lock()?;
+    let limit = std::env::var("BPREC_TEST_LIMIT").unwrap_or_else(|_| LIMIT_SECONDS.to_owned());
     let mut child = command::cargo(&["test", "--no-fail-fast"])
+        // cargo continues with the next test program, and the tally counts the killed program as failed.
+        .args(["--config", &format!("target.'cfg(unix)'.runner = ['timeout', '--signal=KILL', '{limit}']")])
         .args(arguments)
         // Without this option the test harness discards the output of passing tests, including SKIP lines.
         .args(["--", "--show-output"])
         .args(filter)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
-        .stdout(input.try_clone()?)
-        .stderr(input)
+        // One open file for standard output and standard error keeps the lines in order.
+        .stdout(kept.try_clone()?)
+        .stderr(kept)
         .spawn()
         .context("run cargo test")?;
-    let (send, lines) = mpsc::channel();
-    let reader = thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            if send.send(line).is_err() {
-                break;
+    let mut output = BufReader::new(File::open(&log)?);
+    let mut read = Vec::new();
+    let status = loop {
+        let ended = child.try_wait().context("wait for cargo test")?;
+        while output.read_until(b'\n', &mut read)? > 0 && read.ends_with(b"\n") {
+            let line = String::from_utf8_lossy(&read).trim_end_matches('\n').to_owned();
+            read.clear();
+            // Lines outside of a test program come from cargo. With a filter, nothing is printed here: most
+            // programs then run no test, so a line for each would be noise.
+            match (tally.running, tally.line(&line)) {
+                _ if !filter.is_empty() => {}
+                (_, Some(result)) => println!("{result}"),
+                (false, None) if !tally.running && !line.is_empty() => println!("{line}"),
+                _ => {}
             }
         }
-    });
-    let limit = max_silence()?;
-    let mut ended = None;
-    let mut last_line = Instant::now();
-    loop {
-        match lines.recv_timeout(LOOK_EVERY) {
-            Ok(line) => {
-                last_line = Instant::now();
-                let line = String::from_utf8_lossy(&line);
-                writeln!(kept, "{line}")?;
-                // Lines outside of a test program come from cargo. With a filter, nothing is printed here: most
-                // programs then run no test, so a line for each would be noise.
-                match (tally.running, tally.line(&line)) {
-                    _ if !filter.is_empty() => {}
-                    (_, Some(result)) => println!("{result}"),
-                    (false, None) if !tally.running && !line.is_empty() => println!("{line}"),
-                    _ => {}
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                let now = Instant::now();
-                if ended.is_none() && child.try_wait().context("wait for cargo test")?.is_some() {
-                    ended = Some(now);
-                }
-                if now - last_line > limit {
-                    // cargo continues with the next test program, and the tally counts the killed program as failed.
-                    println!("killed: no test has ended for {} s", limit.as_secs());
-                    kill_descendants(child.id())?;
-                    last_line = now;
-                }
-                if ended.is_some_and(|ended| now - ended > LEFT_BEHIND) {
-                    tally.fail("processes", "a test has left a process behind that holds the output of the test");
-                    break;
-                }
-            }
+        if let Some(status) = ended {
+            break status;
         }
+        thread::sleep(LOOK_EVERY);
+    };
+    let ended_at = Instant::now();
+    while output.get_ref().try_lock().is_err() {
+        if ended_at.elapsed() > LEFT_BEHIND {
+            tally.fail("processes", "a test has left a process behind that holds the output of the test");
+            break;
+        }
+        thread::sleep(LOOK_EVERY);
     }
-    kept.flush().with_context(|| format!("write {}", log.display()))?;
-    let success = child.wait().context("wait for cargo test")?.success();
-    if reader.is_finished() {
-        drop(reader.join());
-    }
-    tally.end(success);
+    tally.end(status.success());
     println!("the whole output is in {}", log.display());
     Ok(tally)
 }
 
-/// Time between two checks for the end of the tests, while they print nothing.
+/// Time between two reads of the output, while the tests run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time limit for the end of cargo's output after cargo has ended. Beyond it, a process that a test left behind must be
-/// holding the pipe open.
+/// Time limit for the end of all processes of the tests after cargo has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Returns the longest allowed time without an output line: `BPREC_TEST_LIMIT` seconds, by default ten minutes. Tests and compilations of a crate
-/// usually print a line after at most a tenth of this time.
-fn max_silence() -> Result<Duration> {
-    let seconds = std::env::var("BPREC_TEST_LIMIT").map_or(Ok(600), |text| text.parse());
-    Ok(Duration::from_secs(seconds.context("BPREC_TEST_LIMIT: expected seconds")?))
-}
-
-/// Kills all descendants of a process, but not the process itself.
-fn kill_descendants(ancestor: u32) -> Result<()> {
-    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")?
-        .filter_map(|entry| {
-            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
-        })
-        .collect();
-    let mut found = Vec::from([ancestor]);
-    let mut at = 0;
-    while let Some(&parent) = found.get(at) {
-        found.extend(parents.iter().filter(|(_, it)| *it == parent).map(|(pid, _)| pid));
-        at += 1;
-    }
-    if found.len() > 1 {
-        let pids = found[1..].iter().map(u32::to_string);
-        Command::new("kill").arg("-KILL").args(pids).status().context("run kill")?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Command, Stdio, kill_descendants};
-    use std::io::{BufRead, BufReader};
-    use std::os::unix::process::ExitStatusExt;
-
-    #[test]
-    fn what_a_process_started_is_killed_and_the_process_goes_on() {
-        let script = "sleep 1000 & echo started; wait $!; exit 7";
-        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        kill_descendants(shell.id()).unwrap();
-        let status = shell.wait().unwrap();
-        assert_eq!((status.code(), status.signal()), (Some(7), None));
-    }
-}
+/// Time limit of a test program in seconds: three times the time of the longest. `BPREC_TEST_LIMIT` replaces it.
+const LIMIT_SECONDS: &str = "1800";

@@ -1,148 +1,77 @@
-//! Builds for Arm on x86-64, with Debian's Rust, cross compiler and Arm libraries in a root directory of their own, entered by chroot.
-//! The machine's own toolchain has only the standard library of the machine.
+//! Builds for Arm on x86-64, with Rust's library for Arm, Debian's cross compiler, and Debian's static libraries for Arm.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::images::merged_usr;
+use super::Unavailable;
 use super::packages::{Suite, made, unpack};
-use super::{Unavailable, cache};
 use crate::command;
 
-/// Debian release of the guests' user space, and its backports, which have a newer compiler.
-const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+pub(crate) const TRIPLE: &str = "aarch64-unknown-linux-gnu";
+/// Prefix of the cross compiler's programs.
+pub(crate) const TOOLS: &str = "aarch64-linux-gnu-";
+/// Debian release of the static libraries, and their packages. The libelf.a of later releases calls a part of elfutils that is missing there.
+const LIBRARIES: (&str, [&str; 2]) = ("bookworm", ["libelf-dev", "zlib1g-dev"]);
 
-/// Packages of the tools. The libraries libelf and zlib are for build scripts, which run on this machine.
-const TOOLS: [&str; 17] = [
-    "cargo/trixie-backports",
-    "rustc/trixie-backports",
-    "libstd-rust-dev/trixie-backports",
-    "rust-src/trixie-backports",
-    "gcc",
-    "libc6-dev",
-    "libelf-dev",
-    "zlib1g-dev",
-    "gcc-aarch64-linux-gnu",
-    "libc6-dev-arm64-cross",
-    "make",
-    "pkgconf",
-    "dash",
-    "mawk",
-    "sed",
-    "grep",
-    "coreutils",
-];
-
-/// Libraries that the executables for Arm are linked with. Rust's own library is built from its sources: the compiler accepts only a library of the
-/// same version, and Debian's archive gets new versions for Arm days later than for x86-64.
-const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
-
-/// Files that no build reads.
-const EXCLUDED: [&str; 3] = ["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*"];
-
-/// Links that scripts of the packages would have made.
-const LINKS: [(&str, &str); 2] = [("cc", "gcc"), ("awk", "mawk")];
-
-/// Path of the target directory inside the root; test programs expect the binaries below this path.
-pub(crate) const TARGET: &str = "/target";
-/// Path of the sources inside the root.
-pub(crate) const SOURCES: &str = "/sources";
-
-/// Script that runs in its own mount namespace, so its mounts vanish at the end. The sources are mounted read-only. `RUSTC_BOOTSTRAP` permits
-/// the option `-Zbuild-std`, which is not stable.
-const ENTER: &str = r#"set -e
-mount --rbind "$SOURCES" "$ROOT/sources"
-mount -o remount,bind,ro "$ROOT/sources"
-mount --bind "$TARGET" "$ROOT/target"
-mount --bind "$CARGO" "$ROOT/cargo"
-mount --rbind /dev "$ROOT/dev"
-mount -t proc proc "$ROOT/proc"
-exec chroot "$ROOT" env -i PATH=/usr/bin:/usr/sbin HOME=/tmp CARGO_HOME=/cargo CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0 \
-  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=debuginfo \
-  RUSTC_BOOTSTRAP=1 PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
-  sh -c 'cd /sources && exec cargo "$@"' sh "$@" -Zbuild-std --target aarch64-unknown-linux-gnu"#;
-
-/// Runs cargo with `arguments` for Arm, with the results in `target`; returns the output.
+/// Runs cargo with `arguments` for Arm; returns the output. The build must have the feature `static`.
 ///
 /// # Errors
-/// Fails with an [`Unavailable`] inside if the toolchain cannot be fetched or entered.
-pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
+/// Fails with an [`Unavailable`] inside if a part of the toolchain is missing and cannot be fetched.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<String> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Unavailable("programs for Arm can be built only on x86-64".to_owned()).into());
     }
-    let own_mounts = Command::new("unshare").args(["--mount", "true"]).output();
-    let own_mounts = own_mounts.map_err(|why| Unavailable(format!("unshare: {why}")))?;
-    if !own_mounts.status.success() {
-        let why = String::from_utf8_lossy(&own_mounts.stderr).trim().to_owned();
-        return Err(Unavailable(format!("building for Arm uses a chroot, which needs root: {why}")).into());
-    }
-    let root = toolchain()?;
-    fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
-    // The root has no network, so all dependencies are fetched first, also those of Rust's own library.
-    let library = root.join("usr/lib/rustlib/src/rust/library/Cargo.toml");
-    command::run(&mut command::cargo(&["fetch", "--locked", "--quiet"]))?;
-    let mut fetch = command::cargo(&["fetch", "--locked", "--quiet", "--manifest-path"]);
-    command::run(fetch.arg(library).env("RUSTC_BOOTSTRAP", "1"))?;
-    let output = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"])
-        .args(arguments)
-        .env("ROOT", &root)
-        .env("SOURCES", std::env::current_dir()?)
-        .env("TARGET", fs::canonicalize(target)?)
-        .env("CARGO", cargo_home()?)
+    let compiler = format!("{TOOLS}gcc");
+    available(Command::new(&compiler).arg("--version"), "`setup/install test` installs it")?;
+    add_rust_library()?;
+    let libraries = libraries()?.join("usr");
+    let include = libraries.join("include");
+    let headers = format!("-I{0} -I{0}/aarch64-linux-gnu", include.display());
+    let mut cargo = command::cargo(arguments);
+    cargo
+        .args(["--locked", "--target", TRIPLE])
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", compiler)
+        .env("LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu", libraries.join("lib/aarch64-linux-gnu"))
+        .env("LIBBPF_SYS_EXTRA_CFLAGS", headers)
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|why| Unavailable(format!("unshare: {why}")))?;
-    anyhow::ensure!(output.status.success(), "cargo {} for Arm failed", arguments.join(" "));
-    Ok(output.stdout)
+        .stderr(Stdio::inherit());
+    let output = cargo.output().context("run cargo")?;
+    ensure!(output.status.success(), "cargo {} for Arm failed", arguments.join(" "));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Returns the root with the toolchain, which is made once.
-fn toolchain() -> Result<PathBuf> {
-    let cache = cache()?;
-    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let lock = File::create(cache.join("setup.lock"))?;
-    lock.lock().context("wait for another set-up")?;
-    let root = cache.join("toolchain-arm64");
-    if !root.exists() {
-        made(&root, |directory| unpack_toolchain(&cache, directory))?;
+/// Adds Rust's library for Arm to the compiler, if it is missing.
+fn add_rust_library() -> Result<()> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let library = command::output(Command::new(rustc).args(["--print=target-libdir", "--target", TRIPLE]))?;
+    if Path::new(library.trim()).exists() {
+        return Ok(());
     }
-    Ok(root)
+    available(Command::new("rustup").args(["target", "add", TRIPLE]), "it would install Rust's library for Arm")
 }
 
-fn unpack_toolchain(cache: &Path, root: &Path) -> Result<()> {
-    merged_usr(root)?;
-    for name in ["dev", "proc", "tmp", "sources", "target", "cargo"] {
-        fs::create_dir(root.join(name))?;
-    }
-    let tools = Suite::open(cache, &SUITES, "amd64")?;
-    for deb in tools.download_with_dependencies(&TOOLS)? {
-        unpack(&deb, root, &EXCLUDED)?;
-    }
-    tools.close()?;
-    let libraries = Suite::open(cache, &SUITES, "arm64")?;
-    let programs = ["./usr/bin/*", "./usr/sbin/*", "./bin/*", "./sbin/*"];
-    let excluded: Vec<&str> = EXCLUDED.into_iter().chain(programs).collect();
-    for deb in libraries.download_with_dependencies(&LIBRARIES)? {
-        unpack(&deb, root, &excluded)?;
-    }
-    libraries.close()?;
-    for (link, program) in LINKS {
-        let link = root.join("usr/bin").join(link);
-        if link.symlink_metadata().is_err() {
-            std::os::unix::fs::symlink(program, &link)?;
-        }
+/// Runs a command that must work, unless something is missing outside of the project.
+fn available(command: &mut Command, hint: &str) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|why| Unavailable(format!("{program}: {why}; {hint}")))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(Unavailable(format!("{command:?}: {}: {}; {hint}", output.status, why.trim())).into());
     }
     Ok(())
 }
 
-fn cargo_home() -> Result<PathBuf> {
-    match std::env::var_os("CARGO_HOME") {
-        Some(home) => Ok(home.into()),
-        None => Ok(std::env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo")),
-    }
+/// Returns the directory with the static libraries and their headers, which is made once.
+fn libraries() -> Result<PathBuf> {
+    made("libraries-arm64", |directory| {
+        let (release, packages) = LIBRARIES;
+        let suite = Suite::open(release, "arm64")?;
+        for deb in suite.download(&packages.map(str::to_owned))? {
+            unpack(&deb, directory, &["./usr/share/*"])?;
+        }
+        suite.close()
+    })
 }

@@ -1,16 +1,16 @@
 //! Images that a guest boots: Debian's kernel with the modules for its disk, and a root file system with Debian's user-space programs. Both are made
 //! once.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::packages::{Suite, made, unpack};
-use super::{Guest, Machine, Unavailable, cache, cpio};
+use super::{Guest, Machine, Unavailable, cpio};
+use crate::command;
 
 /// Suite of the emulator, independent of this machine's release. Older emulators sometimes lose the processor's flags (seen with
 /// 7.2), and then a guest dies without a fault of bprec.
@@ -87,23 +87,11 @@ impl Emulator {
 /// # Errors
 /// Fails with an [`Unavailable`] inside if a package cannot be fetched.
 pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
-    let cache = cache()?;
-    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let lock = File::create(cache.join("setup.lock"))?;
-    lock.lock().context("wait for another set-up")?;
     let architecture = guest.machine.debian();
-    let kernel = cache.join(format!("kernel-{}-{architecture}", guest.kernel_suite));
-    if !kernel.exists() {
-        made(&kernel, |directory| kernel_image(&cache, guest, directory))?;
-    }
-    let user = cache.join(format!("user-{}-{architecture}", guest.user_suite));
-    if !user.exists() {
-        made(&user, |directory| user_image(&cache, guest, directory))?;
-    }
-    let emulator = cache.join(format!("emulator-{architecture}"));
-    if !emulator.exists() {
-        made(&emulator, |directory| emulator_root(&cache, guest, directory))?;
-    }
+    let kernel =
+        made(&format!("kernel-{}-{architecture}", guest.kernel_suite), |directory| kernel_image(guest, directory))?;
+    let user = made(&format!("user-{}-{architecture}", guest.user_suite), |directory| user_image(guest, directory))?;
+    let emulator = made(&format!("emulator-{architecture}"), |directory| emulator_root(guest, directory))?;
     Ok(Images {
         emulator: Emulator { root: emulator, name: guest.machine.qemu() },
         release: fs::read_to_string(kernel.join("release")).context("read the kernel's release")?,
@@ -113,9 +101,9 @@ pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
     })
 }
 
-fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+fn kernel_image(guest: &Guest, directory: &Path) -> Result<()> {
     let architecture = guest.machine.debian();
-    let suite = Suite::open(cache, &[guest.kernel_suite], architecture)?;
+    let suite = Suite::open(guest.kernel_suite, architecture)?;
     let unpacked = directory.join("unpacked");
     fs::create_dir(&unpacked)?;
     for deb in suite.download(&suite.kernel(architecture)?)? {
@@ -125,12 +113,22 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     let files = crate::tree::files_under(&unpacked)?;
     let image =
         files.iter().find(|path| file_name(path).starts_with("vmlinu")).context("the package holds no kernel")?;
-    let release = release(&files).context("the package holds no modules")?;
     fs::copy(image, directory.join("vmlinuz"))?;
+    // Packages from before the merge of / and /usr have the modules in /lib.
+    let base = [unpacked.join("usr"), unpacked.clone()].into_iter().find(|base| base.join("lib/modules").exists());
+    let base = base.context("the package holds no modules")?;
+    let mut releases = fs::read_dir(base.join("lib/modules"))?;
+    let release = releases.next().context("the package holds no modules")??.file_name();
+    let release = release.to_str().context("the kernel's release is not UTF-8")?;
     let root = directory.join("root");
     fs::create_dir_all(root.join("modules"))?;
-    for (number, (name, contents)) in modules(&files, &MODULES)?.into_iter().enumerate() {
-        fs::write(root.join(format!("modules/{number:02}-{name}.ko")), contents)?;
+    for (number, path) in modules(&base, release)?.into_iter().enumerate() {
+        let name = file_name(&path);
+        let module = root.join(format!("modules/{number:02}-{name}"));
+        fs::copy(&path, &module)?;
+        if name.ends_with(".xz") {
+            command::run(Command::new("xz").arg("--decompress").arg(&module))?;
+        }
     }
     cpio::append(&root, &directory.join("modules.cpio"))?;
     fs::remove_dir_all(&root)?;
@@ -139,58 +137,27 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the release from a path `/lib/modules/RELEASE/kernel/…`.
-fn release(files: &[PathBuf]) -> Option<&str> {
-    files.iter().find_map(|path| {
-        let mut parts = path.iter();
-        parts.find(|part| *part == "modules")?;
-        parts.next()?.to_str()
-    })
-}
-
-/// Returns the modules `wanted` and their dependencies, uncompressed, in loading order. Built-in modules are not in `files` and are left out.
-fn modules(files: &[PathBuf], wanted: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
-    let by_name: BTreeMap<String, &PathBuf> =
-        files.iter().filter_map(|path| Some((file_name(path).split_once(".ko")?.0.replace('-', "_"), path))).collect();
-    let mut ordered = Vec::new();
-    for name in wanted {
-        load_order(&by_name, name, &mut ordered)?;
-    }
-    Ok(ordered)
-}
-
-fn load_order(by_name: &BTreeMap<String, &PathBuf>, name: &str, ordered: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
-    let Some(path) = by_name.get(name).filter(|_| !ordered.iter().any(|(present, _)| present == name)) else {
-        return Ok(());
+/// Returns the files of [`MODULES`] and of their dependencies in loading order. Modules that are built into the kernel have no file.
+fn modules(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
+    let tool = |name: &str| -> Result<Command> {
+        let mut tool = Command::new(name);
+        tool.output().map_err(|why| Unavailable(format!("{name}: {why}; Debian has it in kmod")))?;
+        Ok(tool)
     };
-    let contents = if path.extension().is_some_and(|extension| extension == "xz") {
-        let output =
-            Command::new("xz").arg("-dc").arg(path).output().map_err(|why| Unavailable(format!("xz: {why}")))?;
-        ensure!(output.status.success(), "cannot uncompress {}", path.display());
-        output.stdout
-    } else {
-        fs::read(path)?
-    };
-    ensure!(contents.starts_with(b"\x7fELF"), "{} is compressed in an unknown way", path.display());
-    for needed in needs(&contents) {
-        load_order(by_name, &needed, ordered)?;
+    command::run(tool("depmod")?.arg("--basedir").arg(base).arg(release))?;
+    let mut modprobe = tool("modprobe")?;
+    modprobe.args(["--show-depends", "--set-version", release, "--all"]).args(MODULES).arg("--dirname").arg(base);
+    let mut files = Vec::new();
+    for line in command::output(&mut modprobe)?.lines() {
+        let path = line.strip_prefix("insmod ").map(|path| PathBuf::from(path.trim()));
+        files.extend(path.filter(|path| !files.contains(path)));
     }
-    ordered.push((name.to_owned(), contents));
-    Ok(())
+    Ok(files)
 }
 
-/// Returns the dependencies in a module's `.modinfo`, which has zero-terminated strings, one of them `depends=a,b`.
-fn needs(module: &[u8]) -> Vec<String> {
-    let key = b"\0depends=";
-    let Some(at) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };
-    let value = module[at + key.len()..].split(|byte| *byte == 0).next().unwrap_or_default();
-    let value = String::from_utf8_lossy(value);
-    value.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
-}
-
-fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+fn emulator_root(guest: &Guest, directory: &Path) -> Result<()> {
     let host = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let suite = Suite::open(cache, &[EMULATOR_SUITE], host)?;
+    let suite = Suite::open(EMULATOR_SUITE, host)?;
     merged_usr(directory)?;
     let package = match guest.machine {
         Machine::Amd64 => "qemu-system-x86",
@@ -203,7 +170,7 @@ fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
 }
 
 /// Makes the links from / to /usr of a root file system with merged /usr.
-pub(super) fn merged_usr(root: &Path) -> Result<()> {
+fn merged_usr(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(name))?;
         std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name))?;
@@ -211,8 +178,8 @@ pub(super) fn merged_usr(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
-    let suite = Suite::open(cache, &[guest.user_suite], guest.machine.debian())?;
+fn user_image(guest: &Guest, directory: &Path) -> Result<()> {
+    let suite = Suite::open(guest.user_suite, guest.machine.debian())?;
     let root = directory.join("root");
     merged_usr(&root)?;
     for name in ["dev", "proc", "sys", "tmp", "run", "out", "payload", "modules"] {
@@ -231,16 +198,4 @@ fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
 
 fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::needs;
-
-    #[test]
-    fn a_modules_needs_are_read() {
-        assert_eq!(needs(b"\x7fELF\0license=GPL\0depends=virtio,virtio-ring\0name=x\0"), ["virtio", "virtio_ring"]);
-        assert!(needs(b"\0depends=\0").is_empty());
-        assert!(needs(b"").is_empty());
-    }
 }

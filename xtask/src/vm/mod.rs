@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::target_directory;
 
 /// A stock kernel, the Debian release of its user space, and the tests that run in it.
 pub(crate) struct Guest {
@@ -262,7 +261,7 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
             }
             let is_cross_built = |guest: &&Guest| guest.machine == Machine::Arm64 && Machine::NATIVE == Machine::Amd64;
             if chosen(names)?.iter().any(is_cross_built) {
-                payload::cross_built(&target_directory())?;
+                payload::cross_built()?;
             }
             Ok(())
         }
@@ -279,7 +278,7 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
         ["static"] => static_program::make(),
         ["test", names @ ..] => {
             let mut tally = Tally::default();
-            checks::run(&chosen(names)?, &Builds::make(&target_directory())?, &mut tally);
+            checks::run(&chosen(names)?, &Builds::make()?, &mut tally);
             tally.close()
         }
         _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm static | vm test [GUEST…]"),

@@ -1,15 +1,15 @@
 //! Debian packages of other releases and architectures, fetched by this machine's apt with separate directories: nothing is installed,
 //! and the lists and state of the system's apt do not change.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::Unavailable;
+use super::{Unavailable, cache};
 
-/// One or more suites for one architecture.
+/// A suite for one architecture.
 pub(crate) struct Suite {
     name: String,
     config: PathBuf,
@@ -17,16 +17,13 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Fetches the package lists of `suites` into a directory below `cache`. apt takes a package from backports only if it
-    /// is requested as `name/suite`.
-    pub(crate) fn open(cache: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
-        let name = suites.join("+");
-        let root = cache.join("apt").join(format!("{name}-{architecture}"));
+    /// Fetches the package lists of the suite `name` into a directory of the cache.
+    pub(crate) fn open(name: &str, architecture: &str) -> Result<Self> {
+        let root = cache()?.join("apt").join(format!("{name}-{architecture}"));
         for directory in ["etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "archives/partial"] {
             fs::create_dir_all(root.join(directory)).with_context(|| format!("create {}", root.display()))?;
         }
-        let sources = suites.iter().map(|suite| source(suite)).collect::<Result<String>>()?;
-        fs::write(root.join("etc/sources.list"), sources)?;
+        fs::write(root.join("etc/sources.list"), source(name)?)?;
         fs::write(root.join("status"), "")?;
         let at = root.display();
         let config = root.join("apt.conf");
@@ -159,12 +156,20 @@ fn debs(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs `make` in a directory beside `target`, and renames the directory to `target` when it is complete.
-pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let unfinished = target.with_extension("unfinished");
-    fresh(&unfinished)?;
-    make(&unfinished)?;
-    fs::rename(&unfinished, target).with_context(|| format!("rename to {}", target.display()))
+/// Returns the directory `name` of the cache. If it is missing, runs `make` in a directory beside it, which is renamed when it is complete.
+pub(super) fn made(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let cache = cache()?;
+    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    let lock = File::create(cache.join("setup.lock"))?;
+    lock.lock().context("wait for another set-up")?;
+    let target = cache.join(name);
+    if !target.exists() {
+        let unfinished = target.with_extension("unfinished");
+        fresh(&unfinished)?;
+        make(&unfinished)?;
+        fs::rename(&unfinished, &target).with_context(|| format!("rename to {}", target.display()))?;
+    }
+    Ok(target)
 }
 
 /// Creates `directory`, or empties it if it exists.

@@ -32,12 +32,11 @@ pub(crate) struct Builds {
     /// Builds for Arm, made when the first guest needs them.
     foreign: Mutex<Option<Vec<Built>>>,
     bprec: PathBuf,
-    target: PathBuf,
 }
 
 impl Builds {
-    /// Makes the builds for this machine. Builds for the other machine are made later, below the directory `target`.
-    pub(crate) fn make(target: &Path) -> Result<Self> {
+    /// Makes the builds for this machine. Builds for the other machine are made later.
+    pub(crate) fn make() -> Result<Self> {
         // The packages are the same as in `cargo xtask test`, so that neither command rebuilds crates of the other.
         let native = built(&["test", "--workspace", "--no-run"])?;
         let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
@@ -47,7 +46,7 @@ impl Builds {
             .find(|built| built.name == LIVE && built.test)
             .with_context(|| format!("the test program {LIVE} was not built"))?;
         let files = files_of(&live.path)?;
-        Ok(Self { native, files, foreign: Mutex::default(), bprec, target: target.to_owned() })
+        Ok(Self { native, files, foreign: Mutex::default(), bprec })
     }
 
     /// Path of `bprec` for this machine.
@@ -60,14 +59,14 @@ impl Builds {
     /// and `sources_at` the paths under which the test programs expect `bin/` and `sources/`.
     pub(crate) fn assemble(&self, directory: &Path, guest: &Guest) -> Result<()> {
         if guest.machine == Machine::NATIVE {
-            return self.lay_out(directory, guest, &self.native, &std::env::current_dir()?);
+            return self.lay_out(directory, guest, &self.native);
         }
         let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         let built = match &mut *foreign {
             Some(built) => built,
-            none => none.insert(cross_built(&self.target)?),
+            none => none.insert(cross_built()?),
         };
-        self.lay_out(directory, guest, built, Path::new(cross::SOURCES))
+        self.lay_out(directory, guest, built)
     }
 
     /// Returns the runs of a test program in a guest: name and filter of tests of each run.
@@ -80,8 +79,8 @@ impl Builds {
         all.into_iter().filter(|(name, _)| guest.tests(name)).collect()
     }
 
-    /// Writes the payload with the executables `built` from the sources at `sources_at`.
-    fn lay_out(&self, directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
+    /// Writes the payload with the executables `built`.
+    fn lay_out(&self, directory: &Path, guest: &Guest, built: &[Built]) -> Result<()> {
         fresh(directory)?;
         for name in ["bin", "tests"] {
             fs::create_dir(directory.join(name))?;
@@ -93,15 +92,15 @@ impl Builds {
         for name in BINARIES {
             let binary = built.iter().find(|built| built.name == name && !built.test);
             let binary = binary.with_context(|| format!("no binary {name} was built"))?;
-            stripped(binary, &directory.join("bin").join(name))?;
-            let built_at = binary.built_at.parent().context("the binary has no directory")?;
+            stripped(guest.machine, binary, &directory.join("bin").join(name))?;
+            let built_at = binary.path.parent().context("the binary has no directory")?;
             fs::write(directory.join("built_at"), format!("{}\n", built_at.display()))?;
         }
         let mut runs = Vec::new();
         for test in built {
             let of_it = self.runs(guest, test);
             if !of_it.is_empty() {
-                stripped(test, &directory.join("tests").join(test.shown()))?;
+                stripped(guest.machine, test, &directory.join("tests").join(test.shown()))?;
             }
             runs.extend(of_it.into_iter().map(|(name, tests)| format!("{name} {} {tests}\n", test.shown())));
         }
@@ -116,7 +115,7 @@ impl Builds {
         for file in crate::tree::files_under(Path::new(OBJECTS))? {
             fs::copy(&file, objects.join(file.file_name().context("the file has no name")?))?;
         }
-        fs::write(directory.join("sources_at"), format!("{}\n", sources_at.display()))?;
+        fs::write(directory.join("sources_at"), format!("{}\n", std::env::current_dir()?.display()))?;
         Ok(())
     }
 }
@@ -132,8 +131,7 @@ fn asks_the_kernel(built: &Built) -> bool {
 }
 
 /// Builds for Arm the test programs that guests list, and the binaries of their crates.
-pub(crate) fn cross_built(target: &Path) -> Result<Vec<Built>> {
-    let target = target.join("vm").join("cross");
+pub(crate) fn cross_built() -> Result<Vec<Built>> {
     let mut wanted = BTreeSet::new();
     let listed = GUESTS.iter().filter(|guest| guest.machine != Machine::NATIVE).flat_map(|guest| guest.tests);
     for (package, program) in listed.filter_map(|test| test.split_once('-')) {
@@ -142,9 +140,11 @@ pub(crate) fn cross_built(target: &Path) -> Result<Vec<Built>> {
             if package == "bprec" { ("bprec".into(), LIVE) } else { (format!("bprec-{package}"), program) };
         wanted.extend([format!("--package={package}"), format!("--test={program}")]);
     }
-    let arguments: Vec<&str> =
-        ["test", "--no-run"].into_iter().chain(wanted.iter().map(String::as_str)).chain(BUILD).collect();
-    executables(&cross::cargo(&arguments, &target)?, Path::new(cross::SOURCES), Some(&target))
+    // Guests run no interactive screen.
+    let options = ["test", "--no-run", MESSAGES, "--config=profile.dev.debug=false"];
+    let features = ["--no-default-features", "--features=record,static,zstd"];
+    let arguments: Vec<&str> = options.into_iter().chain(features).chain(wanted.iter().map(String::as_str)).collect();
+    executables(&cross::cargo(&arguments)?)
 }
 
 /// Builds a bench of a package, `bprec` and `bprec-load` for this machine, and puts them into `directory`.
@@ -154,7 +154,7 @@ pub(crate) fn with_bench(directory: &Path, package: &str, bench: &str) -> Result
         built(&[&["build", "--bench", bench, "--bin", "bprec", "--bin", "bprec-load"], &packages[..]].concat())?;
     for name in [bench, "bprec", "bprec-load"] {
         let binary = built.iter().find(|built| built.name == name);
-        stripped(binary.with_context(|| format!("no {name} was built"))?, &directory.join(name))?;
+        stripped(Machine::NATIVE, binary.with_context(|| format!("no {name} was built"))?, &directory.join(name))?;
     }
     Ok(())
 }
@@ -165,12 +165,7 @@ pub(crate) struct Built {
     package: String,
     name: String,
     test: bool,
-    /// Path inside the build's root directory.
-    built_at: PathBuf,
-    /// Path on this machine.
     path: PathBuf,
-    /// True if the executable is for this machine, whose `strip` cannot read executables for other machines.
-    native: bool,
 }
 
 impl Built {
@@ -180,46 +175,35 @@ impl Built {
     }
 }
 
-/// Arguments with which cargo prints the executables that it built.
-const BUILD: [&str; 2] = ["--locked", "--message-format=json-render-diagnostics"];
+/// Option with which cargo prints the executables that it built.
+const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
-/// Builds with this machine's cargo; returns the executables.
+/// Builds for this machine; returns the executables.
 fn built(arguments: &[&str]) -> Result<Vec<Built>> {
-    let messages = command::output(command::cargo(arguments).args(BUILD).stderr(Stdio::inherit()))?;
-    executables(messages.as_bytes(), &std::env::current_dir()?, None)
+    executables(&command::output(command::cargo(arguments).args(["--locked", MESSAGES]).stderr(Stdio::inherit()))?)
 }
 
-/// Parses the executables from cargo's messages. `sources` is the path of the sources in the build; `cross` is the target directory of a build
-/// for the other machine, which is [`cross::TARGET`] in the messages.
-fn executables(messages: &[u8], sources: &Path, cross: Option<&Path>) -> Result<Vec<Built>> {
+/// Parses the executables from cargo's messages.
+fn executables(messages: &str) -> Result<Vec<Built>> {
+    let sources = std::env::current_dir()?;
     let mut built = Vec::new();
-    for line in messages.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let message: Value = serde_json::from_slice(line).context("read the output of cargo")?;
+    for line in messages.lines().filter(|line| !line.is_empty()) {
+        let message: Value = serde_json::from_str(line).context("read the output of cargo")?;
         let Some(path) = message["executable"].as_str() else { continue };
         let manifest = Path::new(message["manifest_path"].as_str().context("a target has no manifest")?);
-        let package = manifest.parent().and_then(|directory| directory.strip_prefix(sources).ok()).unwrap_or(manifest);
+        let package = manifest.parent().and_then(|directory| directory.strip_prefix(&sources).ok()).unwrap_or(manifest);
         built.push(Built {
             package: package.to_string_lossy().into_owned(),
             name: message["target"]["name"].as_str().context("a target has no name")?.to_owned(),
             test: message["profile"]["test"].as_bool().unwrap_or(false),
-            built_at: path.into(),
-            path: match cross {
-                None => path.into(),
-                Some(target) => target.join(Path::new(path).strip_prefix(cross::TARGET)?),
-            },
-            native: cross.is_none(),
+            path: path.into(),
         });
     }
     Ok(built)
 }
 
-/// Copies an executable without debug information, which is most of its size and would be unpacked at every boot. Executables for the other
-/// machine have none.
-fn stripped(built: &Built, to: &Path) -> Result<()> {
-    if built.native {
-        command::run(Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(&built.path))?;
-    } else {
-        fs::copy(&built.path, to).with_context(|| format!("copy {}", built.path.display()))?;
-    }
-    Ok(())
+/// Copies an executable of a machine without debug information, which is most of its size and would be unpacked at every boot.
+fn stripped(machine: Machine, built: &Built, to: &Path) -> Result<()> {
+    let tools = if machine == Machine::NATIVE { "" } else { cross::TOOLS };
+    command::run(Command::new(format!("{tools}strip")).arg("--strip-debug").arg("-o").arg(to).arg(&built.path))
 }

@@ -6,21 +6,20 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::packages::{Suite, fresh, unpack};
-use super::{GUESTS, cache, cross, guest, images};
+use super::packages::fresh;
+use super::{GUESTS, cross, guest, images};
+use crate::command;
 
 const GUEST: &str = "arm64-6.12";
 const MACHINE: &str = "aarch64";
-/// Release and package of the linked libelf.a. The libelf.a of the compiler's release calls a part of elfutils that is missing there.
-const LIBELF: (&str, &str) = ("bookworm", "libelf-dev");
 /// Arguments of cargo, as in `setup/package static`.
 const BUILD: [&str; 6] = [
     "build",
     "--release",
-    "--locked",
     "--features=static",
+    "--target-dir=target/packaged",
     "--config",
-    r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static", "-L", "native=/target/libelf/usr/lib/aarch64-linux-gnu", "-L", "native=/usr/lib/aarch64-linux-gnu"]"#,
+    r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static"]"#,
 ];
 
 /// Script that fails if the executable needs the dynamic linker, if it records nothing, or if the report lacks the table.
@@ -34,12 +33,13 @@ grep -q '^ *ID  *PROGRAM' /out/table.txt
 
 /// Builds the executable beside the results of `setup/package static`, and tries it.
 pub(crate) fn make() -> Result<()> {
+    cross::cargo(&BUILD)?;
     let target = crate::target_directory();
-    let built = target.join("vm").join("cross-static");
-    libelf(&built.join("libelf"))?;
-    cross::cargo(&BUILD, &built)?;
-    let program = target.join("package").join(format!("bprec-{}-{MACHINE}", env!("CARGO_PKG_VERSION")));
-    strip(&built.join("aarch64-unknown-linux-gnu/release/bprec"), &program)?;
+    let package = target.join("package");
+    fs::create_dir_all(&package).with_context(|| format!("create {}", package.display()))?;
+    let program = package.join(format!("bprec-{}-{MACHINE}", env!("CARGO_PKG_VERSION")));
+    let built = Path::new("target/packaged").join(cross::TRIPLE).join("release/bprec");
+    command::run(Command::new(format!("{}strip", cross::TOOLS)).arg("-o").arg(&program).arg(built))?;
 
     let found = GUESTS.iter().find(|guest| guest.name == GUEST).context("no such guest")?;
     let directory = target.join("vm").join("static");
@@ -54,21 +54,4 @@ pub(crate) fn make() -> Result<()> {
     }
     println!("{}: records and reports on {GUEST}", program.display());
     Ok(())
-}
-
-/// Unpacks libelf.a into a directory that the build can read.
-fn libelf(directory: &Path) -> Result<()> {
-    fresh(directory)?;
-    let (release, package) = LIBELF;
-    let suite = Suite::open(&cache()?, &[release], "arm64")?;
-    for deb in suite.download(&[package.to_owned()])? {
-        unpack(&deb, directory, &["./usr/share/*", "./usr/include/*"])?;
-    }
-    suite.close()
-}
-
-fn strip(program: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to.parent().context("no directory")?)?;
-    crate::command::run(Command::new("aarch64-linux-gnu-strip").arg("-o").arg(to).arg(program))
-        .context("Debian has it in binutils-aarch64-linux-gnu")
 }
