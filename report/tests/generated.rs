@@ -1,13 +1,13 @@
 //! Recordings that are large enough for several threads. The generator counts their samples, so the expected numbers are known.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use bprec_generate::{Container, Made, Shape, SharedHook, generate_bytes};
+use bprec_generate::{Container, Host, Made, Shape, SharedHook, generate_bytes};
 use bprec_report::model::{
     Columns, Count, DiffMetric, Known, Line, LineRow, MetricDiff, MetricValue, Row, RowOverTime, Share,
 };
 use bprec_report::{
-    AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, ScriptOptions, Session, Show, Source,
-    Split, by_prog, counters, diff, script,
+    AnnotateOptions, By, DiffOptions, Document, ExportFormat, Group, Input, Options, Payer, ScriptOptions, Session,
+    Show, Source, Split, by_prog, counters, diff, script,
 };
 use std::sync::Arc;
 
@@ -199,4 +199,21 @@ fn every_view_comes_to(bpf_samples: u64, input: &Input, at: &str) {
     };
     assert_eq!(of_side(|metric| &metric.base) + rest.samples as f64, total.samples as f64, "diff, {at}");
     assert_eq!(of_side(|metric| &metric.new) + rest.samples as f64, total.samples as f64, "diff, {at}");
+}
+
+/// The profile has an attribute `host.id` with the id of the machine. The bytes are those of the protobuf messages `KeyValue` (key and value) and
+/// `AnyValue` (`string_value`).
+#[test]
+fn the_host_of_a_profile_is_the_machine() {
+    let machine_id = "0123456789abcdef0123456789abcdef";
+    let attribute = [b"\x0a\x07host.id\x12\x22\x0a\x20", machine_id.as_bytes()].concat();
+    for machine_id in [machine_id, ""] {
+        let host = Host { machine_id: machine_id.to_owned(), ..Host::default() };
+        let (bytes, _) = generate_bytes(&Shape { record_bytes: 1 << 16, host, ..Shape::default() }).unwrap();
+        let input = Input::from_bytes("generated", bytes);
+        let mut profile = Vec::new();
+        Session::open(&input).unwrap().export(&Options::default(), ExportFormat::Otlp, &mut profile).unwrap();
+        let has = |part: &[u8]| profile.windows(part.len()).any(|window| window == part);
+        assert_eq!([has(&attribute), has(b"host.id")], [!machine_id.is_empty(); 2]);
+    }
 }

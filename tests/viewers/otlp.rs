@@ -74,6 +74,7 @@ fn opentelemetry_reads_the_same() {
         // These machines have no containers.
         let [resource] = &seen["resources"].as_array().unwrap()[..] else { panic!("{recording}: {seen}") };
         let attributes = &resource["attributes"];
+        assert_eq!(attributes["host.id"].as_str(), known.machine_id.as_deref(), "{recording}");
         assert_eq!(attributes["host.name"].as_str(), known.hostname.as_deref(), "{recording}");
         assert_eq!(attributes["os.version"].as_str(), known.os_release.as_deref(), "{recording}");
 
@@ -166,6 +167,8 @@ fn a_container_is_a_resource_of_its_own() {
     let [namespace, name, of_pod] = pod::NAMES;
     assert_eq!(of(container, &names), json!([pod.id, namespace, name, of_pod, pod::UID]));
     assert_eq!(of(host, &names), json!([null, null, null, null, null]));
+    let recorded = report(&path, &[])["recording"]["machine_id"].clone();
+    assert_eq!([&host["host.id"], &container["host.id"]], [&recorded; 2]);
     assert_eq!(host["host.name"], container["host.name"]);
     assert!(host["host.name"].is_string(), "{host}");
 

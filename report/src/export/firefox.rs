@@ -264,7 +264,7 @@ impl<'p> Writer<'p> {
             program.id.map(|id| id.to_string()).unwrap_or_default(),
             program.prog_type.map(|it| it.to_string()).unwrap_or_default(),
             program.tag.map(|tag| tag.to_string()).unwrap_or_default(),
-            program.attachments.join(", "),
+            program.attached().join(", "),
             owners.join(", "),
         ];
         let marker = Life {

@@ -185,7 +185,7 @@ fn labels(program: &Program) -> Vec<(&'static str, String)> {
         ("name", program.label()),
         ("type", text(program.prog_type.map(|it| it.to_string()))),
         ("tag", text(program.tag.map(|it| it.to_string()))),
-        ("hook", program.attachments.join(",")),
+        ("hook", program.attached().join(",")),
         ("owner", program.holders()),
         ("load_time_ns", text(program.load_time_ns.map(|it| it.to_string()))),
     ]

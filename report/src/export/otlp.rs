@@ -341,6 +341,7 @@ fn owners(profile: &Profile, tables: &mut Tables) -> Vec<Option<i32>> {
 /// Returns the host as a resource, with the container if there is one, under the names of the semantic conventions.
 fn resource(recording: &Recording, container: Option<&Workload>) -> Resource {
     let host = [
+        ("host.id", recording.machine_id.as_deref()),
         ("host.name", recording.hostname.as_deref()),
         ("host.arch", recording.arch.as_deref()),
         ("host.cpu.model.name", recording.cpu_model.as_deref()),

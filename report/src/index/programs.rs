@@ -15,6 +15,7 @@ pub(crate) use self::side_event::{SideEvent, SidebandKind};
 pub(crate) use self::traits::TAIL_CALL;
 use crate::index::code::{Code, Range, interpreter_ranges};
 use crate::index::images::{Image, TrampolinePrograms, lossy, symbol_name};
+use crate::index::sections::source_file;
 use crate::index::states::States;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -52,6 +53,8 @@ pub(crate) struct IndexedProgram {
     pub(crate) loader: Option<(u32, u32)>,
     /// Maps that the program uses.
     pub(crate) map_ids: Box<[u32]>,
+    /// Base name of the source file.
+    pub(crate) source_file: Option<Box<str>>,
 }
 
 /// Facts of a `bpf_prog_info`, without its functions.
@@ -333,6 +336,7 @@ impl SideBandWalk {
             let since =
                 info.load_time_ns().and_then(|load_time_ns| states.boot_times.to_recording(load_time_ns)).unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
+            self.known[program as usize].source_file = types.and_then(|types| source_file(info, types));
             for function in info.functions() {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
                 self.known[program as usize]

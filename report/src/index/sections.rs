@@ -8,6 +8,11 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, OLDEST_INFO_LEN
 use bprec_format::feature::Feature;
 use bprec_format::{Endian, FeatureSection};
 
+/// Limit on the lines of a program that are searched for its source file. The first lines may be of inlined functions of headers.
+const SEARCHED_LINES: usize = 16;
+/// `NAME_MAX` of Linux: no file has a longer name.
+const NAME_MAX: usize = 255;
+
 /// Limit on functions of each kind: more than any kernel has.
 pub(super) const SYMBOLS_MAX: usize = 1 << 20;
 
@@ -41,6 +46,15 @@ pub(crate) fn prog_infos<'s>(sections: &'s [FeatureSection<'_>], endian: Endian)
 /// writes them, and a damaged section of such infos would give an implausible number of programs.
 pub(crate) fn is_whole(info: &ProgInfo<'_>) -> bool {
     info.info().len() >= OLDEST_INFO_LEN
+}
+
+/// Returns the base name of a program's source file, from its first lines. Left out are headers, which many programs share, and names without an
+/// extension: redaction replaces paths by such names.
+pub(crate) fn source_file(info: &ProgInfo<'_>, types: &Btf<'_>) -> Option<Box<str>> {
+    let paths = info.line_info()?.iter().take(SEARCHED_LINES).filter_map(|line| types.line_file(&line));
+    let mut names = paths.filter_map(|path| path.rsplit(|byte| *byte == b'/').next());
+    let is_source = |name: &&[u8]| name.len() <= NAME_MAX && name.contains(&b'.') && !name.ends_with(b".h");
+    names.find(is_source).map(|name| String::from_utf8_lossy(name).into())
 }
 
 /// Returns the symbol of a function as perf synthesizes it: `bpf_prog_<tag>_<name>`, with the function's own tag.

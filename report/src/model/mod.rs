@@ -54,8 +54,8 @@ pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
 pub(crate) use program::RECORDER;
 pub use program::{
-    CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, ProgramLoad, RecorderCost, Recording, Runs,
-    RunsEstimate, StatisticsCost, TimeBound, TraceData, has_sha256_tags,
+    Attachment, CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, ProgramLoad, RecorderCost, Recording,
+    Runs, RunsEstimate, StatisticsCost, TimeBound, TraceData, has_sha256_tags,
 };
 
 pub use over_time::{

@@ -4,9 +4,11 @@ use super::known::{Known, known_members};
 use super::{Exact, ExactMembers, as_text};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
+use bprec_format::bprec::state::{self, AttachTarget};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A time with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -150,6 +152,37 @@ fn load_members<S: Serializer>(load: &Option<Box<ProgramLoad>>, serializer: S) -
     load.as_deref().copied().unwrap_or_default().serialize(serializer)
 }
 
+/// Attach point of a program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attachment {
+    /// Kind of attachment, such as `xdp` or `kprobe`.
+    pub kind: String,
+    /// Target, with the kinds of the names in it; empty if the recording has none.
+    pub target: AttachTarget,
+}
+
+impl From<&state::Attachment> for Attachment {
+    fn from(recorded: &state::Attachment) -> Attachment {
+        Attachment { kind: recorded.kind.clone(), target: recorded.target.clone() }
+    }
+}
+
+/// `kind:target`, or `kind` without a target.
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match String::from_utf8_lossy(self.target.text()) {
+            target if target.is_empty() => f.write_str(&self.kind),
+            target => write!(f, "{}:{target}", self.kind),
+        }
+    }
+}
+
+impl Serialize for Attachment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A program of the recording. Its key is `(id, load_time_ns)`; across recordings its key is type, name and attach points.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Program {
@@ -171,7 +204,12 @@ pub struct Program {
     pub functions: Vec<String>,
     /// Attach points, `kind:target`.
     #[serde(rename = "attached")]
-    pub attachments: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub attachments: Vec<Attachment>,
+    /// Base name of the source file, from the line information; `None` without line information. Without headers, and without names that
+    /// redaction replaced.
+    #[serde(skip)]
+    pub source_file: Option<String>,
     /// Processes that hold the program.
     pub owners: Vec<Owner>,
     /// Paths of bpffs pins.
@@ -235,6 +273,7 @@ impl Default for Program {
             loaded: None,
             unloaded: None,
             attachments: Vec::new(),
+            source_file: None,
             owners: Vec::new(),
             pins: Vec::new(),
             uid: None,
@@ -291,13 +330,18 @@ impl Program {
         self.load.as_deref().copied().unwrap_or_default()
     }
 
+    /// Attach points as text.
+    pub(crate) fn attached(&self) -> Vec<String> {
+        self.attachments.iter().map(Attachment::to_string).collect()
+    }
+
     /// Identity across recordings.
     pub fn identity(&self) -> Identity {
         Identity {
             name: self.name.clone(),
             prog_type: self.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string()),
             attached: {
-                let mut attached = self.attachments.clone();
+                let mut attached = self.attached();
                 attached.sort();
                 attached.dedup();
                 attached

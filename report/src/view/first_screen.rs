@@ -472,7 +472,7 @@ fn owner(program: &Program) -> String {
 
 /// Owner and hooks of a program; its type if no hook is known.
 fn about(program: &Program) -> String {
-    let hooks = attachments(&program.attachments, None);
+    let hooks = attachments(&program.attached(), None);
     let prog_type = program.prog_type.map(|it| it.to_string()).unwrap_or_default();
     let hook = if hooks.is_empty() { prog_type } else { hooks };
     let parts = [owner(program), hook];

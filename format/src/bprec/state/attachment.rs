@@ -59,16 +59,26 @@ impl AttachTarget {
         target
     }
 
-    fn redacted(&self, secrets: &mut dyn Secrets) -> AttachTarget {
+    /// Returns the parts of the text in their order: public words (`None`), and names with their kinds. A name of an unknown kind counts as
+    /// [`Secret::AttachTarget`], and a name outside of the text is empty.
+    pub fn parts(&self) -> impl Iterator<Item = (Option<Secret>, &[u8])> {
         let text = |range: std::ops::Range<usize>| self.text.get(range).unwrap_or_default();
-        let (mut target, mut at) = (AttachTarget::default(), 0);
-        for name in &self.names {
+        let ends = std::iter::once(0).chain(self.names.iter().map(|name| name.end.into()));
+        let names = self.names.iter().zip(ends).flat_map(move |(name, at)| {
             let (start, end) = (name.start.into(), name.end.into());
             let kind = Secret::ALL.get(usize::from(name.kind)).copied().unwrap_or(Secret::AttachTarget);
-            target = target.words(text(at..start)).name(kind, secrets.text(kind, text(start..end)));
-            at = end;
-        }
-        target.words(text(at..self.text.len()))
+            [(None, text(at..start)), (Some(kind), text(start..end))]
+        });
+        let rest = self.names.last().map_or(0, |name| name.end.into());
+        let parts = names.chain([(None, text(rest..self.text.len()))]);
+        parts.filter(|(kind, text)| kind.is_some() || !text.is_empty())
+    }
+
+    fn redacted(&self, secrets: &mut dyn Secrets) -> AttachTarget {
+        self.parts().fold(AttachTarget::default(), |target, part| match part {
+            (Some(kind), name) => target.name(kind, secrets.text(kind, name)),
+            (None, words) => target.words(words),
+        })
     }
 }
 
@@ -144,6 +154,17 @@ mod tests {
         assert_eq!(redacted.text(), b"Map5[3] in netns NetworkNamespace4.");
         // The offsets of the names are those of the replacements: redacting again replaces the replacements.
         assert_eq!(read(&written(&redacted, true)).text(), b"Map4[3] in netns NetworkNamespace17.");
+    }
+
+    #[test]
+    fn parts_are_words_and_names_in_the_order_of_the_text() {
+        let target =
+            AttachTarget::default().name(Secret::Symbol, "vfs_read").words(", ").name(Secret::Symbol, "vfs_write");
+        let parts: Vec<_> = target.parts().collect();
+        let name = Some(Secret::Symbol);
+        assert_eq!(parts, [(name, &b"vfs_read"[..]), (None, b", "), (name, b"vfs_write")]);
+        assert_eq!(AttachTarget::default().words("lo").parts().collect::<Vec<_>>(), [(None, &b"lo"[..])]);
+        assert_eq!(AttachTarget::default().parts().count(), 0);
     }
 
     #[test]

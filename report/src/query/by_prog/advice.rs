@@ -2,10 +2,11 @@
 
 use super::build;
 use crate::index::Index;
+use crate::index::programs::TAIL_CALL;
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Advice, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program, ProgramCost, Report,
-    Row,
+    Advice, Attachment, Cost, Count, EventFinding, EventReport, Finding, JSON_VERSION, Known, Line, Program,
+    ProgramCost, Report, Row,
 };
 use crate::options::Split;
 use crate::pass::Asked;
@@ -14,7 +15,7 @@ use bprec_format::bpf::names::{MapType, ProgType};
 use bprec_format::bprec::state::Map;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Least count of samples to judge a share.
 const SAMPLES_MIN: u64 = 20;
@@ -184,13 +185,11 @@ fn parts_of_programs(costs: &Costs<'_>) -> Vec<EventFinding> {
 /// Returns (hooks, positions of programs) for programs with the same tag and name that were on the same hooks at the same time. Tail calls do not
 /// count as hooks: they run one program of their array, not all.
 fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
-    let mut copies: BTreeMap<(&str, [u8; 8], &str), Vec<usize>> = BTreeMap::new();
+    let mut copies: BTreeMap<(&str, [u8; 8], &Attachment), Vec<usize>> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate().filter(|(_, program)| is_advised(program)) {
         let Some(tag) = program.tag else { continue };
-        let mut hooks: Vec<&String> = program.attachments.iter().collect();
-        hooks.sort();
-        hooks.dedup();
-        for hook in hooks.into_iter().filter(|hook| !hook.starts_with("tail_call:")) {
+        let hooks: BTreeSet<&Attachment> = program.attachments.iter().collect();
+        for hook in hooks.into_iter().filter(|hook| hook.kind != TAIL_CALL) {
             copies.entry((&program.name, tag.0, hook)).or_default().push(at);
         }
     }
@@ -200,7 +199,7 @@ fn same_program_twice(report: &Report) -> Vec<(Vec<String>, Vec<usize>)> {
         let met = programs.iter().zip(meet_another(&times)).filter(|(_, meets)| *meets);
         let programs: Vec<usize> = met.map(|(at, _)| *at).collect();
         if programs.len() > 1 {
-            by_programs.entry(programs).or_default().push(hook.to_owned());
+            by_programs.entry(programs).or_default().push(hook.to_string());
         }
     }
     by_programs.into_iter().map(|(programs, hooks)| (hooks, programs)).collect()

@@ -5,7 +5,7 @@ use super::rows::{ProgramRow, counts_others};
 use super::shares::EventWhole;
 use super::traits::happened;
 use crate::index::{Index, programs};
-use crate::model::{GroupRow, Known, Program, RECORDER, Reason, Runs, RunsEstimate};
+use crate::model::{Attachment, GroupRow, Known, Program, RECORDER, Reason, Runs, RunsEstimate};
 use crate::options::Group;
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::Charges;
@@ -83,11 +83,7 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
             None => "(unknown)".into(),
         },
         Group::Hook => {
-            let hooks =
-                states.attachments_of(program.id).iter().map(|attachment| match lossy(attachment.target.text()) {
-                    target if target.is_empty() => attachment.kind.clone(),
-                    target => format!("{}:{target}", attachment.kind),
-                });
+            let hooks = states.attachments_of(program.id).iter().map(|it| Attachment::from(it).to_string());
             let hooks: BTreeSet<String> = hooks.collect();
             if hooks.is_empty() { nothing("(not attached)") } else { joined(hooks) }
         }

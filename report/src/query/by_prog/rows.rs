@@ -9,8 +9,8 @@ use crate::index::kernel::is_inlined;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Columns, Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, ProgramLoad, Reason, Row, Runs,
-    RunsEstimate, SampledPerRun, TimeBound,
+    Attachment, Columns, Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, ProgramLoad, Reason,
+    Row, Runs, RunsEstimate, SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
 use crate::pass::sinks::pivot::{Charges, Key, PivotCell};
@@ -55,11 +55,6 @@ fn program(
     };
     // A program loaded before the recording's start has no load time in the report.
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
-    let attachments = states.attachments_of(known.id);
-    let attachments = attachments.iter().map(|attachment| {
-        let target = String::from_utf8_lossy(attachment.target.text());
-        if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
-    });
     // Runs on all CPUs count, even if CPUs are selected.
     let cpus = states.cpus_online();
     let runs = index.runs_of(known, window).map(|it| Runs {
@@ -108,7 +103,8 @@ fn program(
         },
         loaded: loaded.map(|time| TimeBound::at(since_start(time))),
         unloaded,
-        attachments: attachments.collect(),
+        attachments: states.attachments_of(known.id).iter().map(Attachment::from).collect(),
+        source_file: known.source_file.as_deref().map(str::to_owned),
         owners: {
             let owners = state.into_iter().flat_map(|state| &state.owners);
             let owner = |owner: &bprec::state::Owner| Owner {
@@ -236,7 +232,7 @@ impl ProgramRow {
             None if !self.has_samples() => Some(Arc::clone(without_samples)),
             None => Some(whole.kept(whole.ledger(&self.charges, true))),
         };
-        let kinds = program.attachments.iter().filter_map(|attachment| attachment.split(':').next());
+        let kinds = program.attachments.iter().map(|attachment| attachment.kind.as_str());
         let is_unseen = self.charges.entry == Count::default() && is_inlined(kinds);
         let line = match line.as_ref().filter(|_| is_unseen) {
             Some(line) => Some(whole.kept(without_entry(line))),

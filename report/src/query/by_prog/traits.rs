@@ -72,11 +72,11 @@ pub(super) fn traits(
             WithoutSamples::Quiet
         };
         let irqs_off = program.attachments.iter().find_map(|attachment| {
-            let name = attachment.rsplit(':').next()?;
+            let target = String::from_utf8_lossy(attachment.target.text());
+            let name = target.rsplit(':').next()?;
             has_interrupts_off(name).then(|| name.to_owned())
         });
-        let is_tail_called =
-            program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL));
+        let is_tail_called = program.attachments.iter().any(|attachment| attachment.kind == TAIL_CALL);
         Traits { guarded: index.guarded[position], is_tail_called, irqs_off, without_samples }
     });
     traits.collect()

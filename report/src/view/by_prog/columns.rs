@@ -243,13 +243,13 @@ pub(super) fn fields<'r>(
             .and_text(Column::number("UNLOADED").droppable(17), |l| {
                 l.head().map_or_else(String::new, |it| moment(it.unloaded))
             }),
-        F::csv("attached", |l| Some(l.head()?.attachments.join(" "))).and_text(
+        F::csv("attached", |l| Some(l.head()?.attached().join(" "))).and_text(
             Column::text("ATTACHED TO").droppable(7).cut_to(20),
             move |l| {
                 // In the table of an interval, attach points keep their prefix, such as `kprobe:`, because TYPE is dropped earlier than they are.
                 let Some(program) = l.head() else { return String::new() };
                 let prog_type = program.prog_type.filter(|_| rates == Rates::Count).map(|it| it.to_string());
-                cells::attachments(&program.attachments, prog_type.as_deref())
+                cells::attachments(&program.attached(), prog_type.as_deref())
             },
         ),
         F::csv("owner", |l| Some(l.head()?.holders()))

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::{Line, Part, TimeBound};
 use crate::{Input, by_prog};
+use bprec_format::bprec::state::AttachTarget;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,11 +26,15 @@ fn codes(report: &Report) -> Vec<&'static str> {
     found(report).iter().map(|found| found.finding.code()).collect()
 }
 
+fn attachment(kind: &str, target: &str) -> Attachment {
+    Attachment { kind: kind.to_owned(), target: AttachTarget::default().words(target) }
+}
+
 /// Returns the report, changed so that no rule finds anything.
 fn silent() -> Report {
     let mut report = report();
     for (nth, program) in programs_of(&mut report).iter_mut().enumerate() {
-        program.attachments = vec![format!("raw_tracepoint:hook_{nth}")];
+        program.attachments = vec![attachment("raw_tracepoint", &format!("hook_{nth}"))];
         program.runs = Known::Unknown(crate::model::Reason::NoRuns);
         program.prog_type = Some(ProgType::RAW_TRACEPOINT);
     }
@@ -97,7 +102,7 @@ fn what_nobody_holds_is_found() {
     assert_eq!(codes(&report), ["no_owner"]);
     for hold in [
         (|program: &mut Program| program.pins.push("/sys/fs/bpf/x".into())) as fn(&mut Program),
-        |program| program.attachments.push("xdp:lo".into()),
+        |program| program.attachments.push(attachment("xdp", "lo")),
         |program| program.unloaded = Some(TimeBound::at(5)),
     ] {
         let mut held = report.clone();
