@@ -59,7 +59,7 @@ ranked AS (
                            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS weight_up_to,
          SUM(weight) OVER (PARTITION BY prog_key, name, prog_type, cohort, date) AS weight_of_all
   FROM weighted)
-SELECT prog_key, name, prog_type, cohort, date, is_new, MAX(version) AS version, COUNT(*) AS hosts, COUNT(ratio) AS compared_hosts,
+SELECT prog_key, name, prog_type, cohort, date, is_new, NULLIF(MAX(version), '') AS version, COUNT(*) AS hosts, COUNT(ratio) AS compared_hosts,
        MIN(CASE WHEN 2 * weight_up_to >= weight_of_all THEN ratio END) AS ratio,
        SUM(runs) AS runs, SUM(cpu_ns) AS cpu_ns, SUM(expected_ns) AS expected_ns,
        CASE WHEN COUNT(observed_ns) = COUNT(*) THEN SUM(observed_ns) END AS observed_ns,

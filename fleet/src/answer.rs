@@ -1,9 +1,10 @@
 //! Answers of queries: rows of values, the same for every engine.
 
 /// Value of a column in a row.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Value {
     /// Unknown.
+    #[default]
     Null,
     /// Integer of up to 38 digits.
     Integer(i128),
@@ -20,6 +21,17 @@ pub(crate) struct Answer {
 }
 
 impl Value {
+    /// Formats a value for other programs: `null` for null, and text as `text` returns it.
+    pub(crate) fn plain(&self, null: &str, text: impl Fn(&str) -> String) -> String {
+        match self {
+            Value::Null => null.to_owned(),
+            Value::Integer(number) => number.to_string(),
+            Value::Real(number) => format!("{number:?}"),
+            Value::Bool(flag) => flag.to_string(),
+            Value::Text(value) => text(value),
+        }
+    }
+
     pub(crate) fn integer(&self) -> Option<i128> {
         let Value::Integer(number) = self else { return None };
         Some(*number)

@@ -5,7 +5,7 @@ use crate::parallel::in_parallel;
 use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
 use crate::schema::{RecordingRow, Row, Rows};
 use crate::summary;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use bprec_host::sandbox::{Confined, KeptAccess};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::TimestampMicrosecondType;
@@ -15,6 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
+
+/// Why a compressed or rewritten copy of a recording is refused.
+const OTHER_FORM: &str =
+    "not imported, because the lake already has this recording in another form (same host, same start time)";
 
 /// Options for reading recordings.
 #[derive(Debug, clap::Args)]
@@ -60,13 +64,6 @@ pub(crate) struct Imported {
     pub(crate) batches: u64,
 }
 
-/// Result of reading a file.
-enum Outcome {
-    Read(Vec<Recorded>),
-    AlreadyThere,
-    Refused(anyhow::Error),
-}
-
 /// Imports recordings in the order of `names`. `report` gets refused recordings and progress.
 ///
 /// # Errors
@@ -85,15 +82,16 @@ pub(crate) fn import(
     while names.peek().is_some() {
         let names: Vec<PathBuf> = names.by_ref().take(options.batch as usize).collect::<Result<_>>()?;
         let mut days: BTreeMap<Date, Rows> = BTreeMap::new();
-        let outcome = |name: &PathBuf| read(name, &options.read.given, &known).unwrap_or_else(Outcome::Refused);
-        for (name, outcome) in names.iter().zip(in_parallel(&names, options.read.threads, outcome)?) {
-            match outcome {
-                Outcome::AlreadyThere => imported.already_there += 1,
-                Outcome::Refused(error) => {
-                    imported.refused += 1;
-                    report(Event::Refused(&error));
-                }
-                Outcome::Read(recordings) => {
+        let read = |name: &PathBuf| read(name, &options.read.given, &known);
+        for (name, read) in names.iter().zip(in_parallel(&names, options.read.threads, read)?) {
+            let mut refuse = |error: &anyhow::Error| {
+                imported.refused += 1;
+                report(Event::Refused(error));
+            };
+            match read {
+                Err(error) => refuse(&error),
+                Ok(None) => imported.already_there += 1,
+                Ok(Some(recordings)) => {
                     for Recorded { date, id, rows } in recordings {
                         known.read_day(&mut lake, date)?;
                         match known.insert(id, &rows.recordings) {
@@ -102,10 +100,7 @@ pub(crate) fn import(
                                 days.entry(date).or_default().append(rows);
                             }
                             Found::Same => imported.already_there += 1,
-                            Found::OtherForm => {
-                                imported.refused += 1;
-                                report(Event::OtherForm(name));
-                            }
+                            Found::OtherForm => refuse(&anyhow!("{}: {OTHER_FORM}", name.display())),
                         }
                     }
                 }
@@ -124,20 +119,17 @@ pub(crate) fn import(
 #[derive(Debug)]
 pub(crate) enum Event<'e> {
     Refused(&'e anyhow::Error),
-    /// The lake has the recording in another form, compressed or rewritten.
-    OtherForm(&'e Path),
     Progress(&'e Imported),
 }
 
-fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Outcome> {
+/// Reads a summary or a recording; `None` for a recording that the lake has.
+fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Option<Vec<Recorded>>> {
     if let Some(recordings) = summary::read(path, given)? {
-        return Ok(Outcome::Read(recordings));
+        return Ok(Some(recordings));
     }
     let content = content_id(path)?;
-    if known.ids.contains(&content.0) {
-        return Ok(Outcome::AlreadyThere);
-    }
-    Ok(Outcome::Read(vec![rows_of(path, content, given)?]))
+    let is_new = !known.ids.contains(&content.0);
+    is_new.then(|| Ok(vec![rows_of(path, content, given)?])).transpose()
 }
 
 /// Recordings that the lake has on the days of the imported files. Other days are not read, so imports do not slow down as the lake grows older.

@@ -2,7 +2,8 @@
 //!
 //! Path of the data: `rows` (a recording, through the reporter's model), sent in one file if a host makes a `summary` → `lake` (files,
 //! committed in batches) → `engine` (DataFusion or Spark over the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has
-//! the tables, `identity` the key of a program, `change` the statistics of `regressed`. All numbers come from the reporter; all sums from the engine.
+//! the tables, `identity` the key and the hooks of a program, `change` the statistics of `regressed`. All numbers come from the reporter;
+//! all sums from the engine.
 
 mod answer;
 mod change;
@@ -21,22 +22,19 @@ mod schema;
 mod summary;
 mod verify;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bprec_report::printable;
 use clap::{Args, Parser, Subcommand};
 use compact::Compacted;
-use engine::{EngineChoice, Spark};
 use import::{Event, ImportOptions, Imported, ReadOptions};
 use lake::Lake;
 use print::Format;
-use query::{Query, Question, Scope};
-use regressed::RegressedOptions;
+use query::{Question, Scope};
 use rows::{Date, label};
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 use verify::Findings;
 
 /// Imports recordings of many hosts into a lake of Parquet files, and queries all of them.
@@ -50,41 +48,58 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Imports recordings and summaries into a lake; recordings that the lake has are skipped.
-    Import(ImportArgs),
+    Import {
+        /// Directory of the lake, created if missing.
+        #[arg(long, value_name = "LAKE")]
+        out: PathBuf,
+        #[command(flatten)]
+        files: FilesArgs,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
     /// Writes the rows of recordings to one small file, which `import` takes instead of the recordings.
-    Summarize(SummarizeArgs),
+    Summarize {
+        /// File of the summary.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        #[command(flatten)]
+        files: FilesArgs,
+        #[command(flatten)]
+        options: ReadOptions,
+    },
     /// Runs a query on a lake.
     Query(QueryArgs),
     /// Runs all named queries on a lake and writes one HTML page.
-    Report(ReportArgs),
+    Report {
+        #[command(flatten)]
+        lake: LakeArgs,
+        /// File of the page; `-` writes to standard output.
+        #[arg(short, long, value_name = "FILE", default_value = "fleet.html")]
+        output: PathBuf,
+        /// Limit on the rows of each answer.
+        #[arg(long, value_name = "N", default_value_t = 500)]
+        limit: usize,
+        #[command(flatten)]
+        scope: Scope,
+    },
     /// Reads a lake completely and prints its faults.
     Verify(LakeArgs),
     /// Merges the batches of each day into fewer and larger files.
-    Compact(CompactArgs),
+    Compact {
+        #[command(flatten)]
+        lake: LakeArgs,
+        /// Limit on the recordings of a merged batch.
+        #[arg(long, value_name = "N", default_value_t = 2000)]
+        batch: u64,
+    },
     /// Removes old days from a lake.
-    Expire(ExpireArgs),
-}
-
-#[derive(Debug, Args)]
-struct ImportArgs {
-    /// Directory of the lake, created if missing.
-    #[arg(long, value_name = "LAKE")]
-    out: PathBuf,
-    #[command(flatten)]
-    files: FilesArgs,
-    #[command(flatten)]
-    options: ImportOptions,
-}
-
-#[derive(Debug, Args)]
-struct SummarizeArgs {
-    /// File of the summary.
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-    #[command(flatten)]
-    files: FilesArgs,
-    #[command(flatten)]
-    options: ReadOptions,
+    Expire {
+        #[command(flatten)]
+        lake: LakeArgs,
+        /// Days to keep, today (UTC) included, such as `90d`.
+        #[arg(long, value_name = "DAYS", value_parser = days)]
+        keep: i64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -114,24 +129,6 @@ struct LakeArgs {
 }
 
 #[derive(Debug, Args)]
-struct CompactArgs {
-    #[command(flatten)]
-    lake: LakeArgs,
-    /// Limit on the recordings of a merged batch.
-    #[arg(long, value_name = "N", default_value_t = 2000)]
-    batch: u64,
-}
-
-#[derive(Debug, Args)]
-struct ExpireArgs {
-    #[command(flatten)]
-    lake: LakeArgs,
-    /// Days to keep, today (UTC) included, such as `90d`.
-    #[arg(long, value_name = "DAYS", value_parser = days)]
-    keep: i64,
-}
-
-#[derive(Debug, Args)]
 struct QueryArgs {
     /// Named query.
     #[arg(required_unless_present = "sql", conflicts_with = "sql")]
@@ -139,9 +136,8 @@ struct QueryArgs {
     /// File with an SQL query over the tables of docs/fleet.md.
     #[arg(long, value_name = "FILE")]
     sql: Option<PathBuf>,
-    /// Directory of the lake.
-    #[arg(long, value_name = "LAKE")]
-    lake: PathBuf,
+    #[command(flatten)]
+    lake: LakeArgs,
     /// Select rows of the queried table by an SQL condition, such as `"kernel_release LIKE '6.12%'"`.
     #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql")]
     condition: Option<String>,
@@ -152,74 +148,10 @@ struct QueryArgs {
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
-    scope: ScopeArgs,
+    scope: Scope,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-}
-
-#[derive(Debug, Args)]
-struct ReportArgs {
-    /// File of the page; `-` writes to standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "fleet.html")]
-    output: PathBuf,
-    /// Directory of the lake.
-    #[arg(long, value_name = "LAKE")]
-    lake: PathBuf,
-    /// Limit on the rows of each answer.
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    limit: usize,
-    #[command(flatten)]
-    scope: ScopeArgs,
-}
-
-/// Options of queries: days, comparison and engine.
-#[derive(Debug, Args)]
-struct ScopeArgs {
-    /// First day (UTC).
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    since: Option<Date>,
-    /// Last day.
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    until: Option<Date>,
-    #[command(flatten)]
-    regressed: RegressedOptions,
-    /// Engine that runs the query.
-    #[arg(long, value_enum, default_value_t)]
-    engine: EngineName,
-    /// `spark`: URL of the cluster, such as `spark://HOST:7077`, `yarn` or `local[4]`.
-    #[arg(long, value_name = "URL", required_if_eq("engine", "spark"))]
-    master: Option<String>,
-    /// `spark`: limit on the time until the cluster runs a task.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
-    start_timeout: u64,
-}
-
-impl ScopeArgs {
-    fn scope(&self, conditions: Vec<String>, limit: usize) -> Scope {
-        Scope { since: self.since, until: self.until, conditions, limit, regressed: self.regressed.clone() }
-    }
-
-    fn engine(&self) -> Result<EngineChoice> {
-        Ok(match (self.engine, &self.master) {
-            (EngineName::Datafusion, None) => EngineChoice::DataFusion,
-            (EngineName::Datafusion, Some(_)) => bail!("--master is for --engine spark"),
-            (EngineName::Spark, None) => bail!("--engine spark needs --master"),
-            (EngineName::Spark, Some(master)) => {
-                EngineChoice::Spark(Spark::new(master.clone(), Duration::from_secs(self.start_timeout)))
-            }
-        })
-    }
-}
-
-/// Name of an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum EngineName {
-    /// DataFusion, in this process.
-    #[default]
-    Datafusion,
-    /// A Spark cluster; needs `SPARK_HOME`, or `spark-submit` on `PATH`.
-    Spark,
 }
 
 /// Parses a number of days, such as `90d`.
@@ -230,13 +162,13 @@ fn days(text: &str) -> Result<i64, &'static str> {
 
 fn main() -> ExitCode {
     let done = match Command::parse().verb {
-        Verb::Import(args) => import(&args),
-        Verb::Summarize(args) => summarize(&args),
+        Verb::Import { out, files, options } => import(&out, &files, &options),
+        Verb::Summarize { output, files, options } => summarize(&output, &files, &options),
         Verb::Query(args) => query(args),
-        Verb::Report(args) => report(&args),
+        Verb::Report { lake, output, limit, scope } => report(&lake.lake, &output, &Scope { limit, ..scope }),
         Verb::Verify(args) => verify(&args.lake),
-        Verb::Compact(args) => compact(&args),
-        Verb::Expire(args) => expire(&args),
+        Verb::Compact { lake, batch } => compact(&lake.lake, batch),
+        Verb::Expire { lake, keep } => expire(&lake.lake, keep),
     };
     match done {
         Ok(code) => code,
@@ -248,14 +180,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn import(args: &ImportArgs) -> Result<ExitCode> {
+fn import(lake: &Path, files: &FilesArgs, options: &ImportOptions) -> Result<ExitCode> {
     let is_terminal = io::stderr().is_terminal();
-    let done = import::import(&args.out, args.files.names(), &args.options, |event| match event {
+    let done = import::import(lake, files.names(), options, |event| match event {
         Event::Refused(error) => complain(&format!("{error:#}")),
-        Event::OtherForm(path) => complain(&format!(
-            "{}: not imported, because the lake already has this recording in another form (same host, same start time)",
-            path.display()
-        )),
         Event::Progress(done) if is_terminal => complain(&counts(done)),
         Event::Progress(_) => {}
     })?;
@@ -263,9 +191,9 @@ fn import(args: &ImportArgs) -> Result<ExitCode> {
     Ok(if done.refused > 0 { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
-fn summarize(args: &SummarizeArgs) -> Result<ExitCode> {
+fn summarize(output: &Path, files: &FilesArgs, options: &ReadOptions) -> Result<ExitCode> {
     let mut refused = 0;
-    let recordings = summary::summarize(&args.output, args.files.names(), &args.options, |error| {
+    let recordings = summary::summarize(output, files.names(), options, |error| {
         refused += 1;
         complain(&format!("{error:#}"));
     })?;
@@ -281,26 +209,27 @@ fn counts(done: &Imported) -> String {
 }
 
 fn query(args: QueryArgs) -> Result<ExitCode> {
-    let query = match (args.question, args.sql) {
-        (_, Some(file)) => Query::Sql(file),
-        (question, None) => Query::Known(question.context("a named query or --sql is needed")?),
-    };
     let conditions = args.condition.into_iter().chain(args.labels.iter().map(query::has_label));
-    let scope = args.scope.scope(conditions.collect(), args.limit);
-    let engine = args.scope.engine()?;
-    let answer = query::ask(&args.lake, &engine, &query, &scope)?;
+    let scope = Scope { conditions: conditions.collect(), limit: args.limit, ..args.scope };
+    let (name, answer) = match (args.question, args.sql) {
+        (_, Some(file)) => ("sql".to_owned(), query::ask_file(&args.lake.lake, &file, &scope)?),
+        (question, None) => {
+            let question = question.context("a named query or --sql is needed")?;
+            (question.name(), query::ask(&args.lake.lake, question, &scope)?)
+        }
+    };
     let mut out = BufWriter::new(io::stdout().lock());
-    print::write(&answer, &query.name(), args.format, &mut out)?;
+    print::write(&answer, &name, args.format, &mut out)?;
     out.flush()?;
     Ok(if answer.rows.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn report(args: &ReportArgs) -> Result<ExitCode> {
-    let page = page::page(&args.lake, &args.scope.engine()?, &args.scope.scope(Vec::new(), args.limit))?;
-    let at = || format!("write {}", args.output.display());
-    let out: Box<dyn Write> = match args.output == Path::new("-") {
+fn report(lake: &Path, output: &Path, scope: &Scope) -> Result<ExitCode> {
+    let page = page::page(lake, scope)?;
+    let at = || format!("write {}", output.display());
+    let out: Box<dyn Write> = match output == Path::new("-") {
         true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create(&args.output).with_context(at)?),
+        false => Box::new(File::create(output).with_context(at)?),
     };
     let mut out = BufWriter::new(out);
     page.write(&mut out).and_then(|()| out.flush()).with_context(at)?;
@@ -315,17 +244,17 @@ fn verify(lake: &Path) -> Result<ExitCode> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn compact(args: &CompactArgs) -> Result<ExitCode> {
-    let Compacted { before, after } = compact::compact(&args.lake.lake, args.batch)?;
+fn compact(lake: &Path, batch: u64) -> Result<ExitCode> {
+    let Compacted { before, after } = compact::compact(lake, batch)?;
     writeln!(io::stdout(), "{before} batches merged into {after}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn expire(args: &ExpireArgs) -> Result<ExitCode> {
+fn expire(lake: &Path, keep: i64) -> Result<ExitCode> {
     // A missing lake is an error here; `open_to_write` would create it.
-    Lake::open(&args.lake.lake, lake::NO_DAYS)?;
-    let (mut lake, _lock) = Lake::open_to_write(&args.lake.lake)?;
-    let first = Date::today().plus_days(1 - args.keep);
+    Lake::open(lake, lake::NO_DAYS)?;
+    let (mut lake, _lock) = Lake::open_to_write(lake)?;
+    let first = Date::today().plus_days(1 - keep);
     let expired = lake.expire(first)?;
     writeln!(io::stdout(), "{} days removed, all before {first}", expired.len())?;
     Ok(ExitCode::SUCCESS)

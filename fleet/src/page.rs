@@ -1,11 +1,9 @@
 //! The answers to all named queries in one HTML page that needs no network.
 
 use crate::answer::{Answer, Value};
-use crate::engine::EngineChoice;
 use crate::lake::Lake;
 use crate::print;
-use crate::query::{self, Query, Question, Scope};
-use crate::rows::Date;
+use crate::query::{self, Question, Scope};
 use anyhow::{Context, Result};
 use bprec_report::{PageTable, TablesPage};
 use std::path::Path;
@@ -31,9 +29,8 @@ const CONTENTS: &str = "SELECT COUNT(*) AS recordings, COUNT(DISTINCT host_id) A
 ///
 /// # Errors
 /// Fails if a file of the lake is missing or damaged.
-pub(crate) fn page(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<TablesPage> {
-    let lake = Lake::open(path, (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX)))?;
-    let contents = choice.open(&lake)?.ask(CONTENTS)?;
+pub(crate) fn page(path: &Path, scope: &Scope) -> Result<TablesPage> {
+    let contents = scope.engine.open(&Lake::open(path, scope.days())?)?.ask(CONTENTS)?;
     let contents = contents.rows.first().context("the query for the contents of the lake has no row")?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let [recordings, hosts, first, last] = [0, 1, 2, 3].map(|at| print::cell(&contents[at]));
@@ -43,8 +40,7 @@ pub(crate) fn page(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<
         tables: Vec::new(),
     };
     for (question, title, about) in SECTIONS {
-        let query = Query::Known(question);
-        let (name, answer) = (query.name(), query::ask(path, choice, &query, scope)?);
+        let (name, answer) = (question.name(), query::ask(path, question, scope)?);
         if answer.rows.is_empty() {
             page.facts.push(format!("{name}: no rows for these days"));
         } else if question == Question::Regressed && answer.rows.iter().all(|row| row[0] == Value::Text("new".into())) {

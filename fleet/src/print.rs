@@ -79,37 +79,20 @@ fn csv(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     let names: Vec<String> = answer.columns.iter().map(|name| quoted(name)).collect();
     writeln!(out, "{}", names.join(","))?;
     for row in &answer.rows {
-        let cells: Vec<String> = row
-            .iter()
-            .map(|value| match value {
-                Value::Null => String::new(),
-                Value::Integer(number) => number.to_string(),
-                Value::Real(number) => number.to_string(),
-                Value::Bool(flag) => flag.to_string(),
-                Value::Text(text) => quoted(text),
-            })
-            .collect();
+        let cells: Vec<String> = row.iter().map(|value| value.plain("", quoted)).collect();
         writeln!(out, "{}", cells.join(","))?;
     }
     Ok(())
 }
 
 fn json(answer: &Answer, name: &str, out: &mut dyn Write) -> io::Result<()> {
-    let text = |text: &str| serde_json::to_string(text).map_err(io::Error::other);
-    write!(out, "{{\"format\":{},\"version\":1,\"rows\":[", text(&format!("bprec-fleet {name}"))?)?;
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    write!(out, "{{\"format\":{},\"version\":1,\"rows\":[", text(&format!("bprec-fleet {name}")))?;
     for (at, row) in answer.rows.iter().enumerate() {
-        write!(out, "{}\n{{", if at > 0 { "," } else { "" })?;
-        for (at, (column, value)) in answer.columns.iter().zip(row).enumerate() {
-            let value = match value {
-                Value::Null => "null".into(),
-                Value::Integer(number) => number.to_string(),
-                Value::Real(number) => serde_json::to_string(number).map_err(io::Error::other)?,
-                Value::Bool(flag) => flag.to_string(),
-                Value::Text(value) => text(value)?,
-            };
-            write!(out, "{}{}:{value}", if at > 0 { "," } else { "" }, text(column)?)?;
-        }
-        write!(out, "}}")?;
+        let members = answer.columns.iter().zip(row);
+        let members: Vec<String> =
+            members.map(|(column, value)| format!("{}:{}", text(column), value.plain("null", text))).collect();
+        write!(out, "{}\n{{{}}}", if at > 0 { "," } else { "" }, members.join(","))?;
     }
     writeln!(out, "\n]}}")
 }

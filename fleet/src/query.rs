@@ -8,7 +8,7 @@ use crate::rows::Date;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Default count of base days: four of each weekday.
 const BASE_DAYS: i64 = 28;
@@ -44,52 +44,67 @@ impl Question {
             Question::Functions => (include_str!("../sql/functions.sql"), "sample"),
         }
     }
-}
 
-/// A query.
-#[derive(Debug)]
-pub(crate) enum Query {
-    Known(Question),
-    /// File with an SQL query.
-    Sql(PathBuf),
-}
-
-impl Query {
-    /// Name in the output.
-    pub(crate) fn name(&self) -> String {
-        let Query::Known(question) = self else { return "sql".into() };
-        question.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    /// Name on the command line and in the output.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Rows that a query reads, and limit on its answer.
-#[derive(Debug, Clone)]
+/// Rows that queries read, the comparison of `regressed`, the engine, and the limit on answers.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Scope {
+    /// First day (UTC).
+    #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) since: Option<Date>,
+    /// Last day.
+    #[arg(long, value_name = "YYYY-MM-DD")]
     pub(crate) until: Option<Date>,
-    /// SQL conditions on the rows of the table.
-    pub(crate) conditions: Vec<String>,
-    pub(crate) limit: usize,
+    #[command(flatten)]
     pub(crate) regressed: RegressedOptions,
+    #[command(flatten)]
+    pub(crate) engine: EngineChoice,
+    /// SQL conditions on the rows of the table.
+    #[arg(skip)]
+    pub(crate) conditions: Vec<String>,
+    #[arg(skip)]
+    pub(crate) limit: usize,
 }
 
-/// Runs a query.
+impl Scope {
+    /// First and last day.
+    pub(crate) fn days(&self) -> (Date, Date) {
+        (self.since.unwrap_or(Date::MIN), self.until.unwrap_or(Date::MAX))
+    }
+
+    fn engine(&self, lake: &Path, days: (Date, Date), table: &str) -> Result<Box<dyn Engine>> {
+        let mut engine = self.engine.open(&Lake::open(lake, days)?)?;
+        for condition in &self.conditions {
+            engine.narrow(table, condition)?;
+        }
+        Ok(engine)
+    }
+}
+
+/// Runs a query from a file.
 ///
 /// # Errors
 /// Fails if a file of the lake is missing or damaged, or if the query is not valid.
-pub(crate) fn ask(path: &Path, choice: &EngineChoice, query: &Query, scope: &Scope) -> Result<Answer> {
-    match query {
-        Query::Sql(file) => {
-            let sql = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-            let lake = Lake::open(path, (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX)))?;
-            choice.open(&lake)?.ask(&sql).with_context(|| file.display().to_string())
-        }
-        Query::Known(Question::Regressed) => regressed(path, choice, scope),
-        Query::Known(question) => {
-            let days = (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX));
-            let (sql, table) = question.sql();
-            engine(path, choice, days, table, scope)?.ask(&filled_in(sql, days, scope.limit))
-        }
+pub(crate) fn ask_file(lake: &Path, file: &Path, scope: &Scope) -> Result<Answer> {
+    let at = || format!("query {}", file.display());
+    let sql = std::fs::read_to_string(file).with_context(at)?;
+    scope.engine.open(&Lake::open(lake, scope.days())?)?.ask(&sql).with_context(at)
+}
+
+/// Runs a named query.
+///
+/// # Errors
+/// Fails if a file of the lake is missing or damaged, or if a condition is not valid.
+pub(crate) fn ask(lake: &Path, question: Question, scope: &Scope) -> Result<Answer> {
+    let (sql, table) = question.sql();
+    match question {
+        Question::Regressed => regressed(lake, scope),
+        _ => scope.engine(lake, scope.days(), table)?.ask(&filled_in(sql, scope.days(), scope.limit)),
     }
 }
 
@@ -100,23 +115,9 @@ pub(crate) fn has_label((key, value): &(String, String)) -> String {
     format!("contains(labels, '{entry}')")
 }
 
-fn engine(
-    path: &Path,
-    choice: &EngineChoice,
-    days: (Date, Date),
-    table: &str,
-    scope: &Scope,
-) -> Result<Box<dyn Engine>> {
-    let mut engine = choice.open(&Lake::open(path, days)?)?;
-    for condition in &scope.conditions {
-        engine.narrow(table, condition)?;
-    }
-    Ok(engine)
-}
-
 /// Compares days with base days.
-fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer> {
-    let (until, since) = last_days(path, choice, scope)?;
+fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
+    let (until, since) = last_days(path, scope)?;
     ensure!(since <= until, "--since {since} is after --until {until}");
     let base_until = scope.regressed.base_until.unwrap_or(since.plus_days(-1));
     let base_since = scope.regressed.base_since.unwrap_or(base_until.plus_days(1 - BASE_DAYS).max(Date::MIN));
@@ -125,7 +126,7 @@ fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer
         "the base days, {base_since} to {base_until}, must end before {since}"
     );
     let (sql, table) = Question::Regressed.sql();
-    let engine = engine(path, choice, (base_since, until), table, scope)?;
+    let engine = scope.engine(path, (base_since, until), table)?;
     let sql = filled_in(sql, (since, until), scope.limit);
     let values = [
         ("${base_since}", base_since.to_string()),
@@ -140,7 +141,7 @@ fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer
 
 /// Returns the last and the first of the days that are compared with base days. By default, these are the last seven days, or fewer if the lake would
 /// have less than a week of base days before them. With a canary, they begin at the earliest on the first day of the new version.
-fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date, Date)> {
+fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
     if let (Some(until), Some(since)) = (scope.until, scope.since) {
         return Ok((until, since));
     }
@@ -161,7 +162,7 @@ fn last_days(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<(Date,
     }
     let week = until.plus_days(-6).max(first.plus_days(7)).min(until);
     let Some(canary) = &scope.regressed.canary else { return Ok((until, week)) };
-    let answer = choice.open(&lake)?.ask(&canary.first_day_sql())?;
+    let answer = scope.engine.open(&lake)?.ask(&canary.first_day_sql())?;
     let first = answer.rows.first().and_then(|row| row.first()?.text()).map(str::parse).transpose()?;
     Ok((until, week.max(first.unwrap_or(week)).min(until)))
 }

@@ -102,33 +102,37 @@ const KERNEL_CHANGED: i128 = 1;
 /// Number, in the query with a canary, of the cohort of hosts with the new version; hosts with the old version have 0.
 const CANARY: i128 = 1;
 
-const COLUMNS: [&str; 26] = [
-    "verdict",
-    "name",
-    "prog_type",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "detectable_percent",
-    "delta_core_s_per_day",
-    "fleet_ratio",
-    "version_old",
-    "version_new",
-    "days_old",
-    "days_new",
-    "hosts_old",
-    "hosts_new",
-    "runs_old",
-    "runs_new",
-    "cpu_ns_old",
-    "cpu_ns_new",
-    "ns_per_run_old",
-    "ns_per_run_new",
-    "runs_per_s_of_host_old",
-    "runs_per_s_of_host_new",
-    "capacity_percent_old",
-    "capacity_percent_new",
-    "prog_key",
+/// Name of a column, and its value in a row.
+type Column = (&'static str, fn(&Row<'_>) -> Value);
+
+/// Columns of the answer.
+const COLUMNS: [Column; 26] = [
+    ("verdict", |row| Value::Text(row.verdict.name().into())),
+    ("name", |row| row.judged.key[1].clone()),
+    ("prog_type", |row| row.judged.key[2].clone()),
+    ("ratio", |row| row.ratio(0.0)),
+    ("ratio_low", |row| row.ratio(-1.0)),
+    ("ratio_high", |row| row.ratio(1.0)),
+    ("detectable_percent", |row| row.detectable_percent()),
+    ("delta_core_s_per_day", |row| row.judged.delta_core_s_per_day().into()),
+    ("fleet_ratio", |row| row.judged.fleet.map(f64::exp).into()),
+    ("version_old", |row| row.judged.old.version.clone()),
+    ("version_new", |row| row.judged.new.version.clone()),
+    ("days_old", |row| Value::Integer(row.judged.old.days)),
+    ("days_new", |row| Value::Integer(row.judged.new.days)),
+    ("hosts_old", |row| Value::Integer(row.judged.old.hosts)),
+    ("hosts_new", |row| Value::Integer(row.judged.new.hosts)),
+    ("runs_old", |row| Value::Integer(row.judged.old.runs)),
+    ("runs_new", |row| Value::Integer(row.judged.new.runs)),
+    ("cpu_ns_old", |row| Value::Integer(row.judged.old.cpu_ns)),
+    ("cpu_ns_new", |row| Value::Integer(row.judged.new.cpu_ns)),
+    ("ns_per_run_old", |row| row.judged.old.ns_per_run().into()),
+    ("ns_per_run_new", |row| row.judged.new.ns_per_run().into()),
+    ("runs_per_s_of_host_old", |row| row.judged.old.runs_per_s_of_host().into()),
+    ("runs_per_s_of_host_new", |row| row.judged.new.runs_per_s_of_host().into()),
+    ("capacity_percent_old", |row| row.judged.old.capacity_percent().into()),
+    ("capacity_percent_new", |row| row.judged.new.capacity_percent().into()),
+    ("prog_key", |row| row.judged.key[0].clone()),
 ];
 
 /// Verdict on a program; the most urgent first.
@@ -174,8 +178,8 @@ struct Side {
     /// Observed time of all hosts; `None` if the time of one recording is unknown.
     observed_ns: Option<i128>,
     capacity_ns: Option<i128>,
-    /// Version of the last day.
-    version: String,
+    /// Version of the last day, if it is known.
+    version: Value,
 }
 
 impl Side {
@@ -256,54 +260,46 @@ pub(crate) fn judge(days: &Answer, options: &RegressedOptions, limit: usize) -> 
     let least = (options.min_effect / 100.0).ln_1p();
     let changes: Vec<Change> = judged.iter().filter_map(|it| it.change).collect();
     let quantiles = quantiles(&changes, least, (100.0 - options.confidence.percent()) / 100.0);
-    let mut rows: Vec<(Verdict, f64, Vec<Value>)> = judged
-        .iter()
-        .map(|it| {
-            let verdict = it.verdict(least, &quantiles);
-            let delta = it.delta_core_s_per_day();
-            (verdict, delta.unwrap_or(0.0).abs(), it.row(verdict, delta, least, &quantiles))
-        })
-        .collect();
+    let row = |judged| Row { judged, verdict: judged.verdict(least, &quantiles), least, quantiles: &quantiles };
+    let mut rows: Vec<Row<'_>> = judged.iter().map(row).collect();
     // The sort is stable: ties stay in the order of the keys.
-    rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let cost = |row: &Row<'_>| row.judged.delta_core_s_per_day().unwrap_or(0.0).abs();
+    rows.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(cost(b).total_cmp(&cost(a))));
     rows.truncate(limit);
-    Ok(Answer { columns: COLUMNS.map(str::to_owned).into(), rows: rows.into_iter().map(|(_, _, row)| row).collect() })
+    Ok(Answer {
+        columns: COLUMNS.map(|(name, _)| name.to_owned()).into(),
+        rows: rows.iter().map(|row| COLUMNS.map(|(_, value)| value(row)).into()).collect(),
+    })
 }
 
 fn programs(answer: &Answer) -> Result<Vec<Program>> {
-    let column = |name: &str| {
-        let at = answer.columns.iter().position(|column| column == name);
-        at.with_context(|| format!("the query has no column {name}"))
-    };
-    let keys = [column("prog_key")?, column("name")?, column("prog_type")?];
-    let [cohort, date, is_new, version, ratio] =
-        [column("cohort")?, column("date")?, column("is_new")?, column("version")?, column("ratio")?];
-    let numbers = ["hosts", "compared_hosts", "runs", "cpu_ns", "expected_ns", "observed_ns", "capacity_ns"];
-    let numbers: Vec<usize> = numbers.into_iter().map(column).collect::<Result<_>>()?;
     let mut programs: Vec<Program> = Vec::new();
     for row in &answer.rows {
-        let key = keys.map(|at| row[at].clone());
-        let cohort = row[cohort].integer().context("a row without a cohort")?;
-        let date: Date = row[date].text().context("a row without a date")?.parse()?;
-        let numbers: Vec<Option<i128>> = numbers.iter().map(|at| row[*at].integer()).collect();
-        let [hosts, compared_hosts, runs, cpu_ns, expected_ns, observed_ns, capacity_ns] = numbers[..] else {
-            continue;
+        let cell = |name: &str| {
+            let at = answer.columns.iter().position(|column| column == name);
+            at.map(|at| &row[at]).with_context(|| format!("the query has no column {name}"))
         };
-        let ratio = row[ratio].real().filter(|ratio| *ratio > 0.0 && compared_hosts >= Some(LEAST_HOSTS));
+        let integer = |name| cell(name).map(Value::integer);
+        let count = |name| integer(name).map(Option::unwrap_or_default);
+        let key = [cell("prog_key")?.clone(), cell("name")?.clone(), cell("prog_type")?.clone()];
+        let cohort = integer("cohort")?.context("a row without a cohort")?;
+        let date: Date = cell("date")?.text().context("a row without a date")?.parse()?;
+        let has_hosts = count("compared_hosts")? >= LEAST_HOSTS;
+        let ratio = cell("ratio")?.real().filter(|ratio| *ratio > 0.0 && has_hosts);
         let value = DayValue {
             day: date.days_since(Date::MIN),
-            is_new: row[is_new].integer() == Some(1),
+            is_new: integer("is_new")? == Some(1),
             log_ratio: ratio.map(f64::ln),
         };
         let sums = Side {
             days: 1,
-            version: row[version].text().unwrap_or_default().to_owned(),
-            hosts: hosts.unwrap_or(0),
-            runs: runs.unwrap_or(0),
-            cpu_ns: cpu_ns.unwrap_or(0),
-            expected_ns: expected_ns.unwrap_or(0),
-            observed_ns,
-            capacity_ns,
+            version: cell("version")?.clone(),
+            hosts: count("hosts")?,
+            runs: count("runs")?,
+            cpu_ns: count("cpu_ns")?,
+            expected_ns: count("expected_ns")?,
+            observed_ns: integer("observed_ns")?,
+            capacity_ns: integer("capacity_ns")?,
         };
         let day = Day { value, sums };
         match programs.last_mut().filter(|program| program.key == key && program.cohort == cohort) {
@@ -434,44 +430,25 @@ impl Judged {
     fn delta_core_s_per_day(&self) -> Option<f64> {
         Some(self.change?.mean.exp_m1() * self.new.expected_s_per_day()?)
     }
+}
 
-    fn row(&self, verdict: Verdict, delta: Option<f64>, least: f64, quantiles: &StudentQuantiles) -> Vec<Value> {
-        let Judged { key: [key, name, prog_type], old, new, change, fleet, .. } = self;
-        let with_margin = |sign: f64| change.map(|change| (change.mean + sign * change.margin(quantiles)).exp());
-        let detectable = change.map(|change| (least + change.margin(quantiles)).exp_m1() * 100.0);
-        let version = |side: &Side| match side.version.is_empty() {
-            true => Value::Null,
-            false => Value::Text(side.version.clone()),
-        };
-        let known = |side: &Side, value: fn(&Side) -> Option<f64>| Value::from(value(side));
-        vec![
-            Value::Text(verdict.name().into()),
-            name.clone(),
-            prog_type.clone(),
-            with_margin(0.0).into(),
-            with_margin(-1.0).into(),
-            with_margin(1.0).into(),
-            detectable.into(),
-            delta.into(),
-            fleet.map(f64::exp).into(),
-            version(old),
-            version(new),
-            Value::Integer(old.days),
-            Value::Integer(new.days),
-            Value::Integer(old.hosts),
-            Value::Integer(new.hosts),
-            Value::Integer(old.runs),
-            Value::Integer(new.runs),
-            Value::Integer(old.cpu_ns),
-            Value::Integer(new.cpu_ns),
-            known(old, Side::ns_per_run),
-            known(new, Side::ns_per_run),
-            known(old, Side::runs_per_s_of_host),
-            known(new, Side::runs_per_s_of_host),
-            known(old, Side::capacity_percent),
-            known(new, Side::capacity_percent),
-            key.clone(),
-        ]
+/// Row of the answer.
+struct Row<'j> {
+    judged: &'j Judged,
+    verdict: Verdict,
+    /// Smallest change that can have a verdict, as a logarithm.
+    least: f64,
+    quantiles: &'j StudentQuantiles,
+}
+
+impl Row<'_> {
+    /// Ratio of the change, moved by the margin of its confidence interval times `margins`.
+    fn ratio(&self, margins: f64) -> Value {
+        self.judged.change.map(|change| (change.mean + margins * change.margin(self.quantiles)).exp()).into()
+    }
+
+    fn detectable_percent(&self) -> Value {
+        self.judged.change.map(|change| (self.least + change.margin(self.quantiles)).exp_m1() * 100.0).into()
     }
 }
 

@@ -40,7 +40,7 @@ const ONE_HOST: (&str, &str) = (
 /// Reads a lake completely and returns its faults.
 ///
 /// # Errors
-/// Fails if the lake is missing or a file of `recording` cannot be read.
+/// Fails if the lake is missing, or a file of `recording` or a row cannot be read.
 pub(crate) fn verify(path: &Path) -> Result<Findings> {
     let lake = Lake::open(path, (Date::MIN, Date::MAX))?;
     let mut findings = Findings { batches: lake.batches.len(), ..Findings::default() };
@@ -66,11 +66,9 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
         let values = |row: &Vec<Value>| answer.columns.iter().zip(row).map(value).collect::<Vec<_>>().join(", ");
         Ok(answer.rows.iter().map(|row| format!("{what}: {}", values(row))).collect())
     };
-    let failed = |error: anyhow::Error| vec![format!("{error:#}")];
-    findings.faults.extend(FAULTS.into_iter().flat_map(|check| found(check).unwrap_or_else(failed)));
-    match found(ONE_HOST) {
-        Ok(rows) => findings.remarks.extend(rows),
-        Err(error) => findings.faults.extend(failed(error)),
+    for check in FAULTS {
+        findings.faults.extend(found(check)?);
     }
+    findings.remarks.extend(found(ONE_HOST)?);
     Ok(findings)
 }

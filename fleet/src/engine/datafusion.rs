@@ -8,9 +8,7 @@ use anyhow::{Context, Result};
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, Schema, SchemaRef,
-};
+use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type, Schema, SchemaRef};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, DataFusionError, Result as DataFusionResult, ScalarValue};
@@ -110,32 +108,22 @@ impl Engine for DataFusionEngine {
 }
 
 fn values(array: &ArrayRef) -> Result<Vec<Value>> {
-    let known = |row: usize, value: &dyn Fn(usize) -> Value| if array.is_null(row) { Value::Null } else { value(row) };
-    let each = |value: &dyn Fn(usize) -> Value| (0..array.len()).map(|row| known(row, value)).collect();
     Ok(match array.data_type() {
-        DataType::Boolean => {
-            let array = array.as_boolean();
-            each(&|row| Value::Bool(array.value(row)))
-        }
-        data_type if data_type.is_integer() && *data_type != DataType::UInt64 => {
-            let array = cast(array, &DataType::Int64)?;
-            let array = array.as_primitive::<Int64Type>();
-            each(&|row| Value::Integer(array.value(row).into()))
-        }
-        DataType::UInt64 | DataType::Decimal128(_, 0) => {
-            let array = cast(array, &DataType::Decimal128(38, 0))?;
-            let array = array.as_primitive::<Decimal128Type>();
-            each(&|row| Value::Integer(array.value(row)))
+        DataType::Boolean => array.as_boolean().iter().map(|flag| flag.map_or(Value::Null, Value::Bool)).collect(),
+        data_type if data_type.is_integer() || matches!(data_type, DataType::Decimal128(_, 0)) => {
+            let numbers = cast(array, &DataType::Decimal128(38, 0))?;
+            let numbers = numbers.as_primitive::<Decimal128Type>().iter();
+            numbers.map(|number| number.map_or(Value::Null, Value::Integer)).collect()
         }
         data_type if data_type.is_floating() => {
-            let array = cast(array, &DataType::Float64)?;
-            let array = array.as_primitive::<Float64Type>();
-            each(&|row| Value::from(Some(array.value(row))))
+            let numbers = cast(array, &DataType::Float64)?;
+            numbers.as_primitive::<Float64Type>().iter().map(Value::from).collect()
         }
         _ => {
             let options = FormatOptions::default();
-            let text = ArrayFormatter::try_new(array, &options)?;
-            each(&|row| Value::Text(text.value(row).to_string()))
+            let texts = ArrayFormatter::try_new(array, &options)?;
+            let text = |row| if array.is_null(row) { Value::Null } else { Value::Text(texts.value(row).to_string()) };
+            (0..array.len()).map(text).collect()
         }
     })
 }
@@ -173,20 +161,16 @@ impl LakeTable {
         session: &dyn Session,
         filters: &[Expr],
     ) -> DataFusionResult<Vec<&(Committed, PartitionedFile)>> {
-        let is_of_date = |filter: &&Expr| {
-            let columns = filter.column_refs();
-            !columns.is_empty() && columns.iter().all(|column| column.name == DATE)
-        };
+        let is_of_date = |filter: &&Expr| filter.column_refs().iter().all(|column| column.name == DATE);
         let Some(filter) = conjunction(filters.iter().filter(is_of_date).cloned()) else {
             return Ok(self.files.iter().collect());
         };
-        let schema = Arc::new(Schema::new(vec![Field::new(DATE, DataType::Utf8, false)]));
+        let schema = Arc::new(Schema::new(self.schema.table_partition_cols().clone()));
         let dates = self.files.iter().map(|(committed, _)| Some(committed.date.to_string()));
         let dates: ArrayRef = Arc::new(dates.collect::<StringArray>());
         let filter = session.create_physical_expr(filter, &DFSchema::try_from(schema.clone())?)?;
         let is_selected = filter.evaluate(&RecordBatch::try_new(schema, vec![dates])?)?.into_array(self.files.len())?;
-        let is_selected = is_selected.as_boolean();
-        let of_file = self.files.iter().zip(is_selected.iter());
+        let of_file = self.files.iter().zip(is_selected.as_boolean().iter());
         Ok(of_file.filter(|(_, is_selected)| *is_selected != Some(false)).map(|(file, _)| file).collect())
     }
 

@@ -4,12 +4,13 @@ mod datafusion;
 mod spark;
 
 pub(crate) use datafusion::DataFusionEngine;
-pub(crate) use spark::Spark;
 
 use crate::answer::Answer;
 use crate::lake::{Committed, Lake};
 use crate::parallel::in_parallel;
 use anyhow::Result;
+use spark::SparkEngine;
+use std::time::Duration;
 
 /// Tables of a lake, ready for queries.
 pub(crate) trait Engine {
@@ -26,11 +27,15 @@ pub(crate) trait Engine {
     fn ask(&self, sql: &str) -> Result<Answer>;
 }
 
-/// Choice of the engine.
-#[derive(Debug, Clone)]
-pub(crate) enum EngineChoice {
-    DataFusion,
-    Spark(Spark),
+/// Choice of the engine: by default, DataFusion.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct EngineChoice {
+    /// Run queries on a Spark cluster: its URL, such as `spark://HOST:7077`, `yarn` or `local[4]`. Needs `SPARK_HOME`, or `spark-submit` on `PATH`.
+    #[arg(long, value_name = "URL")]
+    spark: Option<String>,
+    /// `--spark`: limit on the time until the cluster runs a task.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, requires = "spark")]
+    start_timeout: u64,
 }
 
 impl EngineChoice {
@@ -39,9 +44,9 @@ impl EngineChoice {
     /// # Errors
     /// Fails if a file is missing or has another size than was committed.
     pub(crate) fn open(&self, lake: &Lake) -> Result<Box<dyn Engine>> {
-        Ok(match self {
-            EngineChoice::DataFusion => Box::new(DataFusionEngine::open(lake)?),
-            EngineChoice::Spark(spark) => Box::new(spark.open(lake)?),
+        Ok(match &self.spark {
+            None => Box::new(DataFusionEngine::open(lake)?),
+            Some(master) => Box::new(SparkEngine::open(master, Duration::from_secs(self.start_timeout), lake)?),
         })
     }
 }

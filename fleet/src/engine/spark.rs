@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,26 +25,26 @@ const POLL: Duration = Duration::from_millis(50);
 /// Limit on the lines of Spark's log in an error.
 const QUOTED_LINES: usize = 3;
 
-/// A cluster and the command to reach it.
-#[derive(Debug, Clone)]
-pub(crate) struct Spark {
+/// A cluster, the command to reach it, and the tables of a lake.
+pub(super) struct SparkEngine {
     submit: PathBuf,
     master: String,
     /// Limit on the time until the cluster runs a task.
     start_timeout: Duration,
+    views: Vec<View>,
 }
 
-impl Spark {
-    /// Returns the cluster `master`, reached by the `spark-submit` in `SPARK_HOME`, or else on `PATH`.
-    pub(crate) fn new(master: String, start_timeout: Duration) -> Spark {
+impl SparkEngine {
+    /// Returns the cluster `master`, reached by the `spark-submit` in `SPARK_HOME`, or else on `PATH`, with the committed files of a lake.
+    ///
+    /// # Errors
+    /// Fails if a file is missing or has another size than was committed.
+    pub(super) fn open(master: &str, start_timeout: Duration, lake: &Lake) -> Result<SparkEngine> {
         let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
         let submit = home.map_or(SUBMIT.into(), |home| Path::new(&home).join("bin").join(SUBMIT));
-        Spark { submit, master, start_timeout }
-    }
-
-    pub(super) fn open(&self, lake: &Lake) -> Result<SparkEngine> {
         let view = |table: Table| Ok(View { committed: lake.committed(table.name)?, conditions: Vec::new(), table });
-        Ok(SparkEngine { spark: self.clone(), views: tables().into_iter().map(view).collect::<Result<_>>()? })
+        let views = tables().into_iter().map(view).collect::<Result<_>>()?;
+        Ok(SparkEngine { submit, master: master.to_owned(), start_timeout, views })
     }
 
     fn start(&self, directory: &Path) -> Result<Submitted> {
@@ -58,7 +59,7 @@ impl Spark {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| {
             format!(
-                "--engine spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
+                "--spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
                  SPARK_HOME to the directory of Spark",
                 self.submit.display()
             )
@@ -77,7 +78,7 @@ impl Spark {
             has_started = has_started || started.exists();
             if !has_started && began.elapsed() >= self.start_timeout {
                 bail!(
-                    "--master {}: ran no task within {} s: it has no free core or too little free memory, cannot be reached, cannot \
+                    "--spark {}: ran no task within {} s: it has no free core or too little free memory, cannot be reached, cannot \
                      reach this machine (SPARK_LOCAL_IP), or has another spark.authenticate.secret{}",
                     self.master,
                     self.start_timeout.as_secs(),
@@ -100,11 +101,6 @@ impl Drop for Submitted {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-pub(super) struct SparkEngine {
-    spark: Spark,
-    views: Vec<View>,
 }
 
 /// A table, its committed files, and conditions on its rows.
@@ -135,23 +131,8 @@ struct RequestTable<'r> {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Heading {
-    Columns { columns: Vec<Column> },
+    Columns { columns: Vec<String> },
     Failed { error: String, condition: Option<Condition> },
-}
-
-#[derive(Deserialize)]
-struct Column {
-    name: String,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    Boolean,
-    Integer,
-    Real,
-    Text,
 }
 
 #[derive(Deserialize)]
@@ -181,12 +162,11 @@ impl Engine for SparkEngine {
         // driver ends, too.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
-        let mut submitted = self.spark.start(directory)?;
-        let status = self.spark.wait(&mut submitted, directory)?;
+        let mut submitted = self.start(directory)?;
+        let status = self.wait(&mut submitted, directory)?;
         let answer = File::open(directory.join("answer.jsonl"));
-        let answer = answer.map_err(|_| {
-            anyhow!("--master {}: {SUBMIT} gave no answer, {status}{}", self.spark.master, quoted(directory))
-        })?;
+        let answer = answer
+            .map_err(|_| anyhow!("--spark {}: {SUBMIT} gave no answer, {status}{}", self.master, quoted(directory)))?;
         read(BufReader::new(answer))
     }
 }
@@ -239,22 +219,21 @@ fn read(answer: impl BufRead) -> Result<Answer> {
         }
         Heading::Failed { error, condition: None } => bail!("Spark: {error}"),
     };
-    let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
     let row = |line: std::io::Result<String>| {
-        let values: Vec<Option<String>> = serde_json::from_str(&line.context(at)?).context(at)?;
-        values.into_iter().zip(&kinds).map(|(text, kind)| value(text, *kind).context(at)).collect()
+        let values: Vec<Box<RawValue>> = serde_json::from_str(&line.context(at)?).context(at)?;
+        values.iter().map(|value| value_of(value.get()).context(at)).collect()
     };
-    let rows = lines.map(row).collect::<Result<_>>()?;
-    Ok(Answer { columns: columns.into_iter().map(|column| column.name).collect(), rows })
+    Ok(Answer { columns, rows: lines.map(row).collect::<Result<_>>()? })
 }
 
-fn value(text: Option<String>, kind: Kind) -> Result<Value> {
-    let Some(text) = text else { return Ok(Value::Null) };
-    Ok(match kind {
-        Kind::Boolean => Value::Bool(text.parse()?),
-        Kind::Integer => Value::Integer(text.parse()?),
-        Kind::Real => Value::from(Some(text.parse::<f64>()?)),
-        Kind::Text => Value::Text(text),
+/// Value of a JSON text. Integers may have more digits than the number types of `serde_json` hold; only reals have a point or an exponent.
+fn value_of(json: &str) -> Result<Value> {
+    Ok(match json {
+        "null" => Value::Null,
+        "true" | "false" => Value::Bool(json == "true"),
+        text if text.starts_with('"') => Value::Text(serde_json::from_str(text)?),
+        real if real.contains(['.', 'e']) => Value::from(Some(real.parse::<f64>()?)),
+        integer => Value::Integer(integer.parse()?),
     })
 }
 

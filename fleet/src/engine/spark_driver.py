@@ -8,6 +8,7 @@ import datetime
 import decimal
 import fcntl
 import json
+import math
 import os
 import re
 import shutil
@@ -74,16 +75,6 @@ def query(spark, sql):
     return spark.sql(sql)
 
 
-def kind(data_type):
-    if isinstance(data_type, types.BooleanType):
-        return "boolean"
-    if isinstance(data_type, types.IntegralType) or isinstance(data_type, types.DecimalType) and data_type.scale == 0:
-        return "integer"
-    if isinstance(data_type, types.FractionalType) and not isinstance(data_type, types.DecimalType):
-        return "real"
-    return "text"
-
-
 def text(value):
     """Formats a value as DataFusion does: times in UTC, seconds with no, three or six decimals."""
     if isinstance(value, datetime.datetime):
@@ -94,13 +85,17 @@ def text(value):
     return str(value)
 
 
-def column(field):
-    """Returns the function that formats values of a column; null stays null."""
-    by_kind = {"boolean": lambda value: "true" if value else "false", "real": repr, "integer": str, "text": text}
-    write = by_kind[kind(field.dataType)]
-    if isinstance(field.dataType, types.TimestampType):
+def column(data_type):
+    """Returns the function that makes JSON values of a column: integers of any length, finite reals, booleans and text; null stays null."""
+    if isinstance(data_type, types.DecimalType):
+        write = int if data_type.scale == 0 else text
+    elif isinstance(data_type, types.FractionalType):
+        write = lambda value: value if math.isfinite(value) else None
+    elif isinstance(data_type, types.TimestampType):
         write = lambda value: text(value) + "Z"
-    if isinstance(field.dataType, types.DecimalType):
+    elif isinstance(data_type, (types.BooleanType, types.IntegralType)):
+        write = lambda value: value
+    else:
         write = text
     return lambda value: None if value is None else write(value)
 
@@ -123,8 +118,8 @@ def answer(directory, request):
         register(spark, table)
     rows = query(spark, request["sql"])
     fields = rows.schema.fields
-    yield {"columns": [{"name": field.name, "kind": kind(field.dataType)} for field in fields]}
-    columns = [column(field) for field in fields]
+    yield {"columns": [field.name for field in fields]}
+    columns = [column(field.dataType) for field in fields]
     for row in rows.collect():
         yield [write(value) for write, value in zip(columns, row)]
 

@@ -4,7 +4,7 @@ use super::{RegressedOptions, judge};
 use crate::answer::{Answer, Value};
 use crate::engine::EngineChoice;
 use crate::lake::Lake;
-use crate::query::{Query, Question, Scope, ask};
+use crate::query::{Question, Scope, ask};
 use crate::rows::Date;
 use crate::schema::{RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, Text, UnixMicros};
 use bprec_generate::{CanaryShape, Fleet, HostDay, Regression};
@@ -293,10 +293,15 @@ fn the_query_computes_the_ratios_of_its_definition() {
     ] {
         let fleet = scenario.fleet(7);
         let lake = lake_of(&fleet, 0..fleet.days);
-        let scope =
-            Scope { since: None, until: None, conditions: Vec::new(), limit: 1000, regressed: options(&scenario) };
-        let query = Query::Known(Question::Regressed);
-        let answer = ask(lake.path(), &EngineChoice::DataFusion, &query, &scope).unwrap();
+        let scope = Scope {
+            since: None,
+            until: None,
+            regressed: options(&scenario),
+            engine: EngineChoice::default(),
+            conditions: Vec::new(),
+            limit: 1000,
+        };
+        let answer = ask(lake.path(), Question::Regressed, &scope).unwrap();
         let expected = judge(&expected_answer(&fleet), &options(&scenario), 1000).unwrap();
         assert!(answer.rows.len() >= fleet.programs as usize);
         let summary = |answer: &Answer| {

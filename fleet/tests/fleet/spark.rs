@@ -50,7 +50,7 @@ fn query(lake: &Lake, args: &[&str], spark: Option<(&Spark, &str)>) -> Output {
     let mut command = program();
     command.args(["query", "--format", "json"]).args(args).arg("--lake").arg(lake.path());
     if let Some((spark, master)) = spark {
-        spark.environment(&mut command).args(["--engine", "spark", "--master", master, "--start-timeout", "600"]);
+        spark.environment(&mut command).args(["--spark", master, "--start-timeout", "600"]);
     }
     command.output().unwrap()
 }
@@ -103,7 +103,7 @@ fn strangers_get_nothing(cluster: &Cluster) {
     let (stranger, before) = (Spark::installed().unwrap(), cluster.finished_tasks());
     let lake = Lake::with(&whole_recordings()[..1], &[]);
     let mut command = program();
-    command.args(["query", "top", "--engine", "spark", "--start-timeout", "20", "--master", &cluster.master]);
+    command.args(["query", "top", "--start-timeout", "20", "--spark", &cluster.master]);
     let output = stranger.environment(&mut command).arg("--lake").arg(lake.path()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true));
     let error = text(&output.stderr);
@@ -193,8 +193,8 @@ fn recommit(mark: &Path, table: &str, file: &Path) {
     let mut commit: Value = serde_json::from_str(entry.value.as_ref().unwrap()).unwrap();
     let bytes = fs::read(file).unwrap();
     let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    commit["files"][table]["bytes"] = bytes.len().into();
-    commit["files"][table]["sha256"] = hash.into();
+    commit[table]["bytes"] = bytes.len().into();
+    commit[table]["sha256"] = hash.into();
     entry.value = Some(commit.to_string());
     write(mark, &batches, metadata);
 }
@@ -228,7 +228,7 @@ fn a_driver_goes_with_the_query_that_is_killed() {
     let lake = Lake::with(&whole_recordings()[..2], &[]);
     let mut command = program();
     spark.environment(&mut command).env("TMPDIR", directory.path()).current_dir(directory.path());
-    command.args(["query", "top", "--engine", "spark", "--master", "local[1]", "--lake"]).arg(lake.path());
+    command.args(["query", "top", "--spark", "local[1]", "--lake"]).arg(lake.path());
     let mut query = command.stdout(Stdio::null()).spawn().unwrap();
     let has = |name: &str| {
         let entries = fs::read_dir(directory.path()).unwrap().flatten();
@@ -252,10 +252,9 @@ fn without_spark_the_error_says_what_to_install() {
         assert_eq!(output.status.code(), Some(2));
         text(&output.stderr)
     };
-    let spark = ["--engine", "spark", "--master", "local[1]"];
+    let spark = ["--spark", "local[1]"];
     assert!(ask(&spark, Path::new("")).contains("start spark-submit: install Spark and Java on this machine"));
     let submit = format!("start {}: install Spark and Java", nowhere.path().join("bin/spark-submit").display());
     assert!(ask(&spark, nowhere.path()).contains(&submit));
-    assert!(ask(&["--engine", "spark"], nowhere.path()).contains("--master <URL>"));
-    assert!(ask(&["--master", "local[1]"], nowhere.path()).contains("--master is for --engine spark"));
+    assert!(ask(&["--start-timeout", "9"], nowhere.path()).contains("--spark <URL>"));
 }
