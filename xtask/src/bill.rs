@@ -1,6 +1,7 @@
 //! Compares the bill of an agent with the CPU time that the machine saves without the agent. An agent is a process with BPF programs. Victims are
 //! loads that run these programs.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,7 +14,7 @@ use crate::{command, target_directory};
 /// Operations that each victim does in a run, such as system calls.
 const OPERATIONS: u64 = 500_000;
 /// Sampling period in ns of CPU time.
-pub(crate) const PERIOD_NS: &str = "1000000";
+const PERIOD_NS: &str = "1000000";
 /// Agents, each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer that both write to. The first agent has all
 /// parts; the other agents show the cost of single parts.
 const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
@@ -23,9 +24,9 @@ const VICTIM: &str = "victim";
 const MAX_DEVIATION: f64 = 10.0;
 
 /// Paths of the executables `bprec` and `bprec-load`.
-struct Programs<'p> {
-    bprec: &'p str,
-    load: &'p str,
+pub(crate) struct Programs<'p> {
+    pub(crate) bprec: &'p str,
+    pub(crate) load: &'p str,
 }
 
 /// CPU time of one run, ns.
@@ -89,24 +90,42 @@ impl Programs<'_> {
     /// Records the victims, beside an agent with these parts or alone.
     fn run(&self, parts: Option<&str>) -> Result<Run> {
         let agent = parts.map(|parts| Agent::start(self.load, parts, 1)).transpose()?;
-        let directory = target_directory();
-        std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-        let path = directory.join(format!("bill-{}.data", std::process::id()));
-        // Both runs of a pair are recorded, so that the cost of recording cancels out.
+        let count = OPERATIONS.to_string();
+        let (victims_ns, (agent_ns, billed)) =
+            self.victims(&["--counters", "off"], &["--count", &count], |path| match agent {
+                None => Ok((0, Billed::default())),
+                Some(agent) => {
+                    let pid = agent.pid();
+                    // The report must not run beside the agent, which would count its system calls.
+                    Ok((agent.stop()?, self.bill(path, pid)?))
+                }
+            })?;
+        Ok(Run { measured_ns: victims_ns + agent_ns, billed })
+    }
+
+    /// Records the victims; returns their CPU time in ns and the result of `read` for the recording. Runs with and without an agent are recorded, so
+    /// that the cost of recording cancels out.
+    pub(crate) fn victims<T>(
+        &self,
+        options: &[&str],
+        victims: &[&str],
+        read: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<(u64, T)> {
+        let path = target_directory().join(format!("victims-{}.data", std::process::id()));
         let mut record = Command::new(self.bprec);
-        record.args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
-        record.args(["--", self.load, "victims", "--count", &OPERATIONS.to_string()]);
+        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", PERIOD_NS]).args(options).arg("-o").arg(&path);
+        record.args(["--", self.load, "victims"]).args(victims);
         let victims_ns = field(&command::output(&mut record)?, "done", "cpu_ns")?;
-        let run = match agent {
-            None => Run { measured_ns: victims_ns, billed: Billed::default() },
-            Some(agent) => {
-                let pid = agent.pid();
-                let agent_ns = agent.stop()?;
-                Run { measured_ns: victims_ns + agent_ns, billed: self.bill(&path, pid)? }
-            }
-        };
-        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-        Ok(run)
+        let read = read(&path)?;
+        fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        Ok((victims_ns, read))
+    }
+
+    /// Returns the JSON of `bprec report` with these arguments.
+    pub(crate) fn report(&self, path: &Path, arguments: &[&str]) -> Result<Value> {
+        let mut report = Command::new(self.bprec);
+        report.args(["report", "--json"]).args(arguments).arg("-i").arg(path);
+        serde_json::from_str(&command::output(&mut report)?).context("read the report")
     }
 
     /// Returns the bill of the process `pid`: the cost in the victims, and the time of its own tasks.
@@ -125,9 +144,7 @@ impl Programs<'_> {
 
     /// Returns the row of the owner that has the process `pid`.
     fn owner(&self, path: &Path, pid: u32, selection: &[&str]) -> Result<Value> {
-        let mut report = Command::new(self.bprec);
-        report.args(["report", "--bill", "--json"]).args(selection).arg("-i").arg(path);
-        let mut bill: Value = serde_json::from_str(&command::output(&mut report)?).context("read the bill")?;
+        let mut bill = self.report(path, &[&["--bill"], selection].concat())?;
         let owners = bill["events"][0]["owners"].as_array_mut().context("the bill has no owners")?;
         let is_agent = |owner: &&mut Value| owner["pids"].as_array().is_some_and(|pids| pids.contains(&pid.into()));
         let owner = owners.iter_mut().find(is_agent);
@@ -183,7 +200,7 @@ impl Drop for Agent {
 }
 
 /// Returns the number `name=` in the line that starts with `word`.
-pub(crate) fn field(output: &str, word: &str, name: &str) -> Result<u64> {
+fn field(output: &str, word: &str, name: &str) -> Result<u64> {
     let line = output.lines().find(|line| line.split(' ').next() == Some(word));
     let value = line.and_then(|line| line.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('=')));
     value.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} of {word} in {output:?}"))

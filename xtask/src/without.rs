@@ -1,13 +1,11 @@
 //! Compares predictions of `bprec report --without` with the CPU time that victims take without the agent, in random mixes of agents and victims.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::bill::{Agent, PERIOD_NS, field};
-use crate::{command, target_directory};
+use crate::bill::{Agent, Programs};
 
 /// Agents (processes with BPF programs), each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer of both.
 const AGENTS: [&str; 6] =
@@ -63,6 +61,7 @@ struct Prediction {
 /// Runs `mixes` random mixes, and prints a table.
 pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
     let mixes: usize = mixes.parse().with_context(|| format!("{mixes} is not a number of mixes"))?;
+    let programs = Programs { bprec, load };
     let mut random = Random(SEED);
     let mut inside = 0;
     println!(
@@ -72,9 +71,9 @@ pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
     for _ in 0..mixes {
         let mix = Mix::draw(&mut random);
         // A run without the agent before and one after it, so that a drift of the machine cancels out.
-        let (before_ns, _) = mix.measure(bprec, load, false)?;
-        let (with_ns, prediction) = mix.measure(bprec, load, true)?;
-        let (after_ns, _) = mix.measure(bprec, load, false)?;
+        let (before_ns, _) = mix.measure(&programs, false)?;
+        let (with_ns, prediction) = mix.measure(&programs, true)?;
+        let (after_ns, _) = mix.measure(&programs, false)?;
         let prediction = prediction.context("there is no prediction, although the agent ran")?;
         let measured_ns = with_ns as f64 - (before_ns + after_ns) as f64 / 2.0;
         // The prediction is a fraction, not ns: the CPU clock of the victims also counts time that a busy hypervisor
@@ -103,36 +102,27 @@ pub(crate) fn run(bprec: &str, load: &str, mixes: &str) -> Result<()> {
 
 impl Mix {
     /// Records the victims; returns their CPU time in ns and, with the agent, the prediction without it.
-    fn measure(&self, bprec: &str, load: &str, has_agent: bool) -> Result<(u64, Option<Prediction>)> {
-        let beside = self.beside.map(|loops| Agent::start(load, "tracepoint", loops)).transpose()?;
-        let agent = has_agent.then(|| Agent::start(load, self.agent, self.loops)).transpose()?;
-        let directory = target_directory();
-        std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-        let path = directory.join(format!("without-{}.data", std::process::id()));
-        // All runs are recorded, so that the cost of recording cancels out.
-        let mut record = Command::new(bprec);
-        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
+    fn measure(&self, programs: &Programs<'_>, has_agent: bool) -> Result<(u64, Option<Prediction>)> {
+        let beside = self.beside.map(|loops| Agent::start(programs.load, "tracepoint", loops)).transpose()?;
+        let agent = has_agent.then(|| Agent::start(programs.load, self.agent, self.loops)).transpose()?;
         let operations = self.operations.to_string();
-        record.args(["--", load, "victims", "--count", &operations, "--of", &self.victims]);
-        let victims_ns = field(&command::output(&mut record)?, "done", "cpu_ns")?;
-        let prediction = agent.as_ref().map(|agent| predict(bprec, &path, agent.pid())).transpose()?;
+        let measured = programs.victims(&[], &["--count", &operations, "--of", &self.victims], |path| {
+            agent.as_ref().map(|agent| predict(programs, path, agent.pid())).transpose()
+        })?;
         for agent in [agent, beside].into_iter().flatten() {
             agent.stop()?;
         }
-        std::fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
-        Ok((victims_ns, prediction))
+        Ok(measured)
     }
 }
 
 /// Predicts the CPU time that the agent of process `pid` costs the victims.
-fn predict(bprec: &str, path: &Path, pid: u32) -> Result<Prediction> {
-    let mut report = Command::new(bprec);
-    report.args(["report", "--json", "--without", &format!("*/{pid}"), "-i"]).arg(path);
-    let report: Value = serde_json::from_str(&command::output(&mut report)?).context("read the prediction")?;
+fn predict(programs: &Programs<'_>, path: &Path, pid: u32) -> Result<Prediction> {
+    let report = programs.report(path, &["--without", &format!("*/{pid}")])?;
     let payers = report["events"][0]["payers"].as_array().context("the prediction has no payers")?;
     let is_victim = |payer: &&Value| payer["payer"][0]["name"] == VICTIM;
     let victim = payers.iter().find(is_victim).context("the victims do not pay for the agent")?;
-    let number = |value: &Value| value.as_f64().context("the prediction lacks a number");
-    let part = |name: &str| number(&victim[name]).map(|percent| percent / 100.0);
+    let part =
+        |name: &str| victim[name].as_f64().map(|percent| percent / 100.0).context("the prediction lacks a number");
     Ok(Prediction { tax: part("tax_percent")?, margin: part("tax_margin_percent")? })
 }
