@@ -75,18 +75,10 @@ pub(crate) fn sbom(is_static: bool) -> Result<()> {
     let components = components()?;
     let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;
     let of = |it: &Component| {
-        let reference = format!("pkg:cargo/{}@{}", it.name, it.version);
-        let hashes = it.checksum.iter().map(|sum| json!({ "alg": "SHA-256", "content": sum })).collect::<Vec<_>>();
-        let mut component = json!({
-            "type": "library",
-            "bom-ref": reference,
-            "purl": reference,
-            "name": it.name,
-            "version": it.version,
-            "licenses": [{ "expression": it.licence.replace('/', " OR ") }],
-        });
-        if !hashes.is_empty() {
-            component["hashes"] = Value::from(hashes);
+        let licence = it.licence.replace('/', " OR ");
+        let mut component = library(&format!("pkg:cargo/{}@{}", it.name, it.version), &it.name, &it.version, &licence);
+        if let Some(sum) = &it.checksum {
+            component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         }
         component
     };
@@ -120,7 +112,10 @@ pub(crate) fn sbom(is_static: bool) -> Result<()> {
 /// Returns the component for a source package of Debian.
 fn from_debian(name: &str, licence: &str, version: &str) -> Value {
     // The specification of package URLs does not encode colons.
-    let reference = format!("pkg:deb/debian/{name}@{}?arch=source", version.replace('+', "%2B"));
+    library(&format!("pkg:deb/debian/{name}@{}?arch=source", version.replace('+', "%2B")), name, version, licence)
+}
+
+fn library(reference: &str, name: &str, version: &str, licence: &str) -> Value {
     json!({
         "type": "library",
         "bom-ref": reference,

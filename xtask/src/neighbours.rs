@@ -43,23 +43,14 @@ impl Neighbours {
         run(Command::new("bpftool").args(["prog", "loadall", IDLE]).arg(&idle))?;
         neighbours.pin_running()?;
         if installed("bpftrace") {
-            neighbours
-                .spawn("bpftrace", Command::new("timeout").args(["-s", "INT", LIMIT, "bpftrace", "-e", TRACED]))?;
+            neighbours.spawn("bpftrace", Command::new("bpftrace").args(["-e", TRACED]))?;
         } else {
             // Without bpftrace, the project's loader attaches programs to perf events.
-            let load = bprec.with_file_name("bprec-load");
-            neighbours
-                .spawn("bprec-load", Command::new("timeout").args(["-s", "INT", LIMIT]).arg(load).arg("perf-event"))?;
+            neighbours.spawn("bprec-load", Command::new(neighbours.loader()).arg("perf-event"))?;
         }
-        let recording = neighbours.recording();
-        neighbours.spawn(
-            "bprec",
-            Command::new("timeout")
-                .args(["-s", "INT", LIMIT])
-                .arg(bprec)
-                .args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"])
-                .arg(recording),
-        )?;
+        let mut record = Command::new(bprec);
+        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"]).arg(neighbours.recording());
+        neighbours.spawn("bprec", &record)?;
         // All neighbours must run before the first test starts; the recorder writes its first checkpoint after one second.
         std::thread::sleep(Duration::from_secs(3));
         Ok(neighbours)
@@ -117,9 +108,11 @@ impl Neighbours {
         self.directory.join("perf.data")
     }
 
-    fn spawn(&mut self, name: &'static str, command: &mut Command) -> Result<()> {
+    fn spawn(&mut self, name: &'static str, command: &Command) -> Result<()> {
         let log = File::create(self.directory.join(format!("{name}.log")))?;
-        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let mut limited = Command::new("timeout");
+        limited.args(["-s", "INT", LIMIT]).arg(command.get_program()).args(command.get_args());
+        let child = limited.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
         self.processes.push((name, child.with_context(|| format!("run {name}"))?));
         Ok(())
     }

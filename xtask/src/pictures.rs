@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::vm::Builds;
 use crate::{command, target_directory};
 
 const RECORDING: &str = "fixtures/recordings/linux-7.2/ratio.data";
@@ -97,20 +98,20 @@ fn chromium() -> Command {
 
 /// Draws all pictures into a directory.
 fn draw_all(into: &Path) -> Result<()> {
-    command::run(&mut command::cargo(&["build", "--locked", "--bin", "bprec"]))?;
-    let bprec = target_directory().join("debug/bprec");
+    let builds = Builds::make()?;
+    let bprec = builds.bprec();
     let page = std::path::absolute(target_directory().join("picture.html"))?;
-    command::output(Command::new(&bprec).args(["export", "--to", "html", "-i", PAGE_OF, "-o"]).arg(&page))?;
+    command::output(Command::new(bprec).args(["export", "--to", "html", "-i", PAGE_OF, "-o"]).arg(&page))?;
     let mut chromium = chromium();
     chromium.arg(format!("--window-size={PAGE_SIZE}")).arg(format!("--screenshot={}", into.join(PAGE).display()));
     command::output(chromium.arg(format!("file://{}", page.display())))?;
-    let mut report = Command::new(&bprec);
+    let mut report = Command::new(bprec);
     report.args(COMMAND).args(["--color", "always", "-i", RECORDING]).env("COLUMNS", COLUMNS.to_string());
     let printed = command::output(&mut report)?;
     let tree = format!("$ bprec {}\n{printed}", COMMAND.join(" "));
     fs::write(into.join(TREE), svg(&tree, COLUMNS, "What a program cost, as a tree")).context(TREE)?;
     for (picture, columns, rows) in SCREENS {
-        let screen = captured(&bprec, columns, rows)?;
+        let screen = captured(bprec, columns, rows)?;
         fs::write(into.join(picture), svg(&screen, columns, "What BPF programs cost, on a terminal"))
             .context(picture)?;
     }

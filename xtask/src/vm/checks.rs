@@ -1,5 +1,6 @@
 //! `cargo xtask vm test`: runs the tests and checks in guests and counts the results.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -20,87 +21,50 @@ const LIMIT: Duration = Duration::from_secs(2100);
 /// Limit on the boots of a guest that does not start its payload.
 const BOOTS: usize = 3;
 
-/// Outcome of a guest: its results, the time of each phase, and the reason if a package was unavailable.
-struct Checked {
-    phases: Phases,
-    tally: Tally,
-    unavailable: Option<String>,
-}
-
 /// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest at the end.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
     let next = AtomicUsize::new(0);
     let take_one = || guests.get(next.fetch_add(1, Ordering::Relaxed));
     let worker = || std::iter::from_fn(take_one).map(|guest| check(guest, builds)).collect::<Vec<_>>();
-    let checked: Vec<Checked> = thread::scope(|scope| {
+    let checked: Vec<_> = thread::scope(|scope| {
         let workers: Vec<_> = (0..guest::at_once()).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
-    let mut unavailable: Vec<_> =
-        checked.iter().filter_map(|guest| Some((guest.phases.guest, guest.unavailable.clone()?))).collect();
-    if let [(first, why), rest @ ..] = unavailable.as_mut_slice()
-        && rest.len() + 1 == guests.len()
-        && rest.iter().all(|(_, other)| other == why)
-    {
-        *first = "guests";
-        unavailable.truncate(1);
-    }
-    unavailable.iter().for_each(|(name, why)| tally.skip(&format!("vm {name}"), &format!("guest: {why}")));
-    for guest in checked {
-        tally.add(guest.tally);
-        println!("vm {}", guest.phases);
-    }
-}
-
-fn check(guest: &Guest, builds: &Builds) -> Checked {
-    let mut checked = Checked { phases: Phases::of(guest), tally: Tally::default(), unavailable: None };
-    if let Err(why) = in_guest(guest, builds, &mut checked.phases, &mut checked.tally) {
-        match why.downcast_ref::<Unavailable>() {
-            Some(missing) => checked.unavailable = Some(missing.to_string()),
-            None => checked.tally.fail(&format!("vm {}", guest.name), &format!("{why:#}")),
+    let mut unavailable: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (guest, seconds, own, missing) in checked {
+        tally.add(own);
+        println!("vm {guest}: {seconds:.0} s");
+        if let Some(why) = missing {
+            unavailable.entry(why).or_default().push(guest);
         }
     }
-    checked
-}
-
-/// Phases of the work for a guest, with their times.
-struct Phases {
-    guest: &'static str,
-    seconds: Vec<(&'static str, f64)>,
-}
-
-impl Phases {
-    fn of(guest: &Guest) -> Self {
-        Self { guest: guest.name, seconds: Vec::new() }
-    }
-
-    /// Prints the name of a phase, runs its work and keeps the time.
-    fn phase<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        println!("vm {}: {name}", self.guest);
-        let started = Instant::now();
-        let result = work();
-        self.seconds.push((name, started.elapsed().as_secs_f64()));
-        result
+    for (why, names) in unavailable {
+        tally.skip(&format!("vm {}", names.join(" ")), &format!("guest: {why}"));
     }
 }
 
-impl std::fmt::Display for Phases {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all: f64 = self.seconds.iter().map(|(_, seconds)| seconds).sum();
-        write!(f, "{}: {all:.0} s", self.guest)?;
-        let parts = self.seconds.iter().map(|(name, seconds)| format!("{name} {seconds:.0} s"));
-        write!(f, " ({})", parts.collect::<Vec<_>>().join(", "))
-    }
+/// Runs one guest. Returns its name, its time in seconds, its results, and the reason if a package is unavailable.
+fn check(guest: &Guest, builds: &Builds) -> (&'static str, f64, Tally, Option<String>) {
+    let mut tally = Tally::default();
+    let started = Instant::now();
+    let missing = in_guest(guest, builds, &mut tally).err().and_then(|why| match why.downcast_ref::<Unavailable>() {
+        Some(missing) => Some(missing.to_string()),
+        None => {
+            tally.fail(&format!("vm {}", guest.name), &format!("{why:#}"));
+            None
+        }
+    });
+    (guest.name, started.elapsed().as_secs_f64(), tally, missing)
 }
 
 /// Runs one guest and adds its checks to `tally`.
-fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tally) -> Result<()> {
-    let images = phases.phase("set up", || images::prepare(guest))?;
+fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
+    let images = images::prepare(guest)?;
     let target = target_directory();
     let out = target.join("vm").join(guest.name);
     let payload = target.join("vm").join(format!("{}.payload", guest.name));
-    phases.phase("build", || builds.assemble(&payload, guest))?;
-    let mut run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
+    builds.assemble(&payload, guest)?;
+    let mut run = guest::run(guest, &images, &payload, &out, LIMIT)?;
     for boot in 1..BOOTS {
         if run.outcome != Outcome::NotBooted {
             break;
@@ -109,7 +73,7 @@ fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tal
         fs::rename(out.join("console.log"), &kept)?;
         let why = format!("{}, see {}; tested in another boot", run.outcome, kept.display());
         tally.repeat(&format!("{} boot", guest.name), &why);
-        run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
+        run = guest::run(guest, &images, &payload, &out, LIMIT)?;
     }
     fs::remove_dir_all(&payload)?;
     ensure!(run.outcome == Outcome::Ended(0), "{}; see {}", run.outcome, out.join("console.log").display());

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::packages::{Suite, made, unpack};
 use super::{Guest, Machine, Unavailable, cpio};
@@ -144,14 +144,17 @@ fn modules(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
         tool.output().map_err(|why| Unavailable(format!("{name}: {why}; Debian has it in kmod")))?;
         Ok(tool)
     };
-    command::run(tool("depmod")?.arg("--basedir").arg(base).arg(release))?;
+    command::output(tool("depmod")?.arg("--basedir").arg(base).arg(release))?;
     let mut modprobe = tool("modprobe")?;
     modprobe.args(["--show-depends", "--set-version", release, "--all"]).args(MODULES).arg("--dirname").arg(base);
+    // modprobe fails for a module that is built into the kernel, if the package has no list of these modules.
+    let printed = String::from_utf8(modprobe.output()?.stdout)?;
     let mut files = Vec::new();
-    for line in command::output(&mut modprobe)?.lines() {
+    for line in printed.lines() {
         let path = line.strip_prefix("insmod ").map(|path| PathBuf::from(path.trim()));
         files.extend(path.filter(|path| !files.contains(path)));
     }
+    ensure!(!files.is_empty(), "modprobe finds no module of {release}");
     Ok(files)
 }
 
