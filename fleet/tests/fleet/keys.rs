@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// Least counts of objects and of kernels, so that the test cannot pass without them.
 const OBJECTS: usize = 40;
-const KERNELS: usize = 2;
+const KERNELS: usize = 4;
 
 /// Unpacks the recordings into a directory.
 fn recordings(directory: &Path) -> Vec<PathBuf> {
