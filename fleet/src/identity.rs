@@ -214,7 +214,7 @@ mod tests {
                 "uprobe",
                 vec![
                     name(Secret::Path, "/usr/lib/libc.so.6").words("+0x9d850"),
-                    name(Secret::Path, "/proc/7/root/lib64/libc.so.6").words("+0x10 of process 7"),
+                    name(Secret::Path, "/opt/lib64/libc.so.6").words("+0x10 of process 7"),
                 ],
                 Some("libc.so.6"),
             ),
