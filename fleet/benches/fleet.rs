@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     let count = files.len() as f64;
     println!("{} recordings of {programs} programs, {:.1} KB each", files.len(), bytes as f64 / count / 1e3);
     println!("import: {:.0} recordings/s ({:.1} s), {:.0} MiB", count / import.wall_s, import.wall_s, import.peak_mib);
-    println!("lake: {:.1} KB a recording", bytes_below(&lake.join("v1/current"))? as f64 / count / 1e3);
+    println!("lake: {:.1} KB a recording", bytes_below(&lake.join("v2/current"))? as f64 / count / 1e3);
 
     queries(&lake)?;
     let sql = place.path().join("sums.sql");

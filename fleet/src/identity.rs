@@ -1,15 +1,14 @@
-//! Identity of a program across hosts, kernels and versions: type, full name and hooks.
+//! Identity of a program across hosts, kernels and versions: type, full name, and source file, or else hooks.
 //!
-//! A hook is an attach point without the parts that differ between hosts. The class of an interface replaces its name. Ids are removed from
-//! cgroup paths, maps, processes, programs and network namespaces. Functions and tracepoints stay. So a program on five physical interfaces has
-//! the same hooks as on four.
+//! A hook is an attach point without the parts that differ between hosts, kernels and builds. Recordings mark the names in an attach point by kind:
+//! functions, tracepoints, maps and base names of files stay, ids are removed from cgroup paths, and network namespaces, processes and offsets are
+//! left out. The class of an interface replaces its name. Recordings of older versions have no marks: there, the whole target counts as words.
 
-use bprec_report::model::Program;
+use crate::lake::hex;
+use bprec_report::format::Secret;
+use bprec_report::model::{Attachment, Program};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-
-/// Separator between the name of an interface and its network namespace.
-const IN_NETWORK: &str = " in ";
 
 /// Prefixes of interface names by class; the first match counts. Container networks name the host's end of a veth pair in various ways.
 const CLASSES: [(&str, &[&str]); 5] = [
@@ -19,163 +18,275 @@ const CLASSES: [(&str, &[&str]); 5] = [
     ("dummy", &["dummy", "ifb", "nodelocaldns", "kube-ipvs", "nlmon"]),
     ("physical", &["eth", "en", "em", "bond", "team", "wl", "ww", "ib", "p", "net"]),
 ];
-
 /// Suffixes that compilers add to names of functions.
 const COMPILER_SUFFIXES: [&str; 5] = [".isra.", ".constprop.", ".part.", ".cold", ".llvm."];
+/// Words of the recorder, with all that follows them: processes, programs, namespaces, modules, offsets, and indexes of maps.
+const LEFT_OUT: [&str; 6] = [" of ", " in ", " [", "net:[", "+0x", "["];
+/// Ends of words that count the other functions of a probe. The named functions are the first by address, so they differ between kernels.
+const COUNTS: [&str; 3] = [" more", " function", " functions"];
+/// Beginnings of words before a name, or in place of an unknown name.
+const HEADS: [&str; 4] = ["map ", "cgroup ", "0x", ", "];
 
-/// Returns the key of a program: 16 hexadecimal digits.
+/// Returns the key of a program: 16 hexadecimal digits. If the source file is known, the hooks are not a part of the key: old kernels show only some
+/// of them, and a loaded program may be attached later.
 pub(crate) fn prog_key(program: &Program) -> String {
     let prog_type = program.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string());
-    let hooks: BTreeSet<String> = program.attachments.iter().filter_map(|attachment| hook(attachment)).collect();
+    let hooks = program.attachments.iter().filter_map(key_hook);
+    let place = program.source_file.clone().map_or_else(|| hooks.collect(), |file| BTreeSet::from([file]));
     let mut hash = Sha256::new();
     // Names may have any bytes, so each is preceded by its length.
-    for text in [prog_type, program.label()].iter().chain(&hooks) {
+    for text in [prog_type, program.label()].iter().chain(&place) {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }
-    let key = hash.finalize()[..8].iter().fold(0, |key, byte| key << 8 | u64::from(*byte));
-    format!("{key:016x}")
+    hex(&hash.finalize()[..8])
 }
 
-/// Returns the hook of an attach point, `kind:target` or `kind`. `None` for a perf event without a target: the kernel does not report the event.
-fn hook(attachment: &str) -> Option<String> {
-    let (kind, target) = kind_and_target(attachment);
-    let target = match kind {
-        "perf_event" if target.is_empty() => return None,
-        _ if is_on_interface(kind) => class_of(target).to_owned(),
-        _ if target.starts_with("net:[") => "netns".to_owned(),
-        _ if kind.contains("cgroup") || is_cgroup(kind, target) => without_ids(target),
-        _ if target.starts_with("map ") => target.splitn(3, ' ').nth(2).unwrap_or_default().to_owned(),
-        "iter" => target.split(" of ").next().unwrap_or_default().to_owned(),
-        "netfilter" => without_ids(target.split(IN_NETWORK).next().unwrap_or_default()),
-        _ => functions(target),
-    };
-    Some(if target.is_empty() { kind.to_owned() } else { format!("{kind}:{target}") })
-}
-
-/// Splits an attach point into kind and target. The kind of a tc class ends in a colon: `tc_1:`.
-fn kind_and_target(attachment: &str) -> (&str, &str) {
-    let (kind, target) = attachment.split_once(':').unwrap_or((attachment, ""));
-    match target.strip_prefix(':') {
-        Some(target) => (kind, target),
-        None => (kind, target),
+/// Returns the hook as it is a part of the key. The class of an interface is left out, as the interfaces of a program differ between hosts. A perf
+/// event is left out as a whole: before Linux 6.6, the kernel reports neither the event nor, for a probe, its function.
+fn key_hook(attachment: &Attachment) -> Option<String> {
+    match hook(attachment) {
+        _ if attachment.kind == "perf_event" => None,
+        Some(hook) if !is_on_interface(&attachment.kind) => Some(format!("{}:{hook}", attachment.kind)),
+        _ => Some(attachment.kind.clone()),
     }
+}
+
+/// Returns the target of an attach point without the parts that differ between hosts. `None` if nothing is left.
+pub(crate) fn hook(attachment: &Attachment) -> Option<String> {
+    let Attachment { kind, target } = attachment;
+    if is_on_interface(kind) {
+        return Some(class_of(&String::from_utf8_lossy(target.text())).to_owned());
+    }
+    let mut hook = String::new();
+    let mut functions = BTreeSet::new();
+    for (name, bytes) in target.parts() {
+        let text = String::from_utf8_lossy(bytes);
+        let is_words = matches!(name, None | Some(Secret::AttachTarget));
+        let end = LEFT_OUT.iter().filter(|_| is_words).filter_map(|word| text.find(word)).min();
+        let part = &text[..end.unwrap_or(text.len())];
+        match name {
+            Some(Secret::Symbol | Secret::Program) => drop(functions.insert(function(part).to_owned())),
+            Some(Secret::Cgroup) => hook += &without_ids(part),
+            Some(Secret::Path) => hook += base_name(part),
+            _ if is_words && COUNTS.iter().any(|end| part.ends_with(end)) => return None,
+            _ if is_words && HEADS.iter().any(|head| part.starts_with(head)) => {}
+            Some(Secret::AttachTarget) if part.starts_with('/') && kind.contains("probe") => hook += base_name(part),
+            Some(Secret::AttachTarget) if part.starts_with('/') => hook += &without_ids(part),
+            None | Some(Secret::AttachTarget | Secret::Map | Secret::Event) => hook += function(part),
+            Some(_) => {}
+        }
+        if end.is_some() {
+            break;
+        }
+    }
+    hook += &functions.into_iter().collect::<Vec<_>>().join(", ");
+    Some(hook).filter(|hook| !hook.is_empty())
 }
 
 fn is_on_interface(kind: &str) -> bool {
-    kind == "xdp" || ["xdp_", "xdp ", "tcx_", "tc_", "netkit_"].iter().any(|prefix| kind.starts_with(prefix))
+    kind == "xdp" || ["tcx_", "tc_", "netkit_"].iter().any(|prefix| kind.starts_with(prefix))
 }
 
-/// Returns true if the target is the path of a cgroup, not of a probed file.
-fn is_cgroup(kind: &str, target: &str) -> bool {
-    target.starts_with('/') && !kind.contains("uprobe") && !kind.contains("uretprobe") && !kind.contains("usdt")
-}
-
-/// Returns the class of an interface.
+/// Returns the class of an interface. An interface in another network namespace is usually the container's end of a veth pair.
 fn class_of(target: &str) -> &'static str {
-    let (name, network) = target.split_once(IN_NETWORK).map_or((target, None), |(name, network)| (name, Some(network)));
-    if name == "lo" {
-        return "lo";
+    let is_of = |prefixes: &&[&str]| prefixes.iter().any(|prefix| target.starts_with(prefix));
+    match target {
+        "lo" => "lo",
+        _ if target.contains(" in ") || target.ends_with(" of another namespace") => "veth",
+        _ => CLASSES.iter().find(|(_, prefixes)| is_of(prefixes)).map_or("other", |(class, _)| class),
     }
-    // An interface in another network namespace is usually the container's end of a veth pair.
-    if network.is_some() || name.ends_with(" of another namespace") {
-        return "veth";
-    }
-    let is_of = |prefixes: &&[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    CLASSES.iter().find(|(_, prefixes)| is_of(prefixes)).map_or("other", |(class, _)| class)
+}
+
+/// Returns the name of a function as in its source.
+fn function(name: &str) -> &str {
+    let end = COMPILER_SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
+    &name[..end.unwrap_or(name.len())]
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// Replaces ids in a path by `*`. An id is a decimal number, or at least eight hexadecimal digits with dashes and underscores between them.
-fn without_ids(target: &str) -> String {
+fn without_ids(path: &str) -> String {
     let is_part = |c: char| c.is_ascii_hexdigit() || matches!(c, '-' | '_');
-    let mut text = String::with_capacity(target.len());
-    let mut rest = target;
+    let mut text = String::with_capacity(path.len());
+    let mut rest = path;
     while let Some(first) = rest.chars().next() {
         let before = text.chars().last();
-        let begins_word = before.is_none_or(|before| !before.is_ascii_alphanumeric());
-        let length = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let id = rest[..length].trim_end_matches(['-', '_']);
-        let digits = id.chars().filter(char::is_ascii_hexdigit).count();
-        let number = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let is_id = digits >= 8 && id.contains(|c: char| c.is_ascii_digit());
-        if is_id && first.is_ascii_hexdigit() && (begins_word || text.ends_with("pod")) {
-            text.push('*');
-            rest = &rest[id.len()..];
-        } else if number > 0 {
-            text.push('*');
-            rest = &rest[number..];
-        } else {
-            text.push(first);
-            rest = &rest[first.len_utf8()..];
+        let begins_word = before.is_none_or(|before| !before.is_ascii_alphanumeric()) || text.ends_with("pod");
+        let id = rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())].trim_end_matches(['-', '_']);
+        let is_id = begins_word
+            && first.is_ascii_hexdigit()
+            && id.contains(|c: char| c.is_ascii_digit())
+            && id.chars().filter(char::is_ascii_hexdigit).count() >= 8;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let length = if is_id { id.len() } else { digits };
+        match length {
+            0 => text.push(first),
+            _ => text.push('*'),
         }
+        rest = &rest[length.max(first.len_utf8())..];
     }
     text
-}
-
-/// Returns the functions of a probe without addresses, offsets, ids of programs, compiler suffixes and the count of unnamed functions.
-fn functions(target: &str) -> String {
-    let one = |text: &str| {
-        let text = text.split_once(" of program ").map_or(text, |(name, _)| name);
-        let is_number = text.split(' ').next().is_some_and(|word| word.parse::<u64>().is_ok());
-        if text.starts_with("0x") || is_number {
-            return None;
-        }
-        let text = text.split_once("+0x").map_or(text, |(name, _)| name);
-        let end = COMPILER_SUFFIXES.iter().filter_map(|suffix| text.find(suffix)).min();
-        Some(text[..end.unwrap_or(text.len())].to_owned())
-    };
-    target.split(", ").filter_map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bprec_report::format::bprec::state::AttachTarget;
 
+    fn words(words: &str) -> AttachTarget {
+        AttachTarget::default().words(words)
+    }
+
+    fn name(kind: Secret, name: &str) -> AttachTarget {
+        AttachTarget::default().name(kind, name)
+    }
+
+    /// Attach points of the same hook on several hosts, as the recorder writes them.
     #[test]
     fn hooks_are_the_same_on_all_hosts() {
-        for (attachments, expected) in [
-            (&["xdp:eth0", "xdp:ens5", "xdp:bond0", "xdp:enp3s0f1"][..], Some("xdp:physical")),
-            (&["tcx_ingress:lxc1a2b3c4d5e6f", "tcx_ingress:veth9f", "tcx_ingress:cali12ab"], Some("tcx_ingress:veth")),
-            (&["tc_egress:eth0 in netns blue", "tc_egress:interface 7 of another namespace"], Some("tc_egress:veth")),
-            (&["tc_1::eth0", "tc_1::ens5"], Some("tc_1:physical")),
-            (&["xdp:lo"], Some("xdp:lo")),
-            (&["tcx_ingress:docker0", "tcx_ingress:br-4f5a6b7c8d9e"], Some("tcx_ingress:bridge")),
-            (&["sk_lookup:net:[4026532317]", "sk_lookup:net:[4026531840]"], Some("sk_lookup:netns")),
+        let symbol = |text| name(Secret::Symbol, text);
+        let network =
+            |target: AttachTarget| target.words("net:[").name(Secret::NamespaceNumber, "4026532317").words("]");
+        let cgroup = |pod: &str, container: &str| {
+            let path = format!("/kubepods.slice/kubepods-pod{pod}.slice/cri-containerd-{container}.scope");
+            name(Secret::Cgroup, &path)
+        };
+        let pod = ["0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9", "ffeeddcc_0000_1111_2222_333344445555"];
+        let container = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
+        for (kind, targets, expected) in [
+            ("xdp", vec![words("eth0"), words("ens5"), words("bond0"), words("enp3s0f1")], Some("physical")),
+            ("tcx_ingress", vec![words("lxc1a2b3c4d5e6f"), words("veth9f"), words("cali12ab")], Some("veth")),
             (
-                &[
-                    "cgroup_inet_egress:/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071_8293_a4b5c6d7e8f9.slice/cri-containerd-\
-                     0123456789abcdef0123456789abcdef.scope",
-                    "cgroup_inet_egress:/kubepods.slice/kubepods-podffeeddcc_0000_1111_2222_333344445555.slice/cri-containerd-\
-                     fedcba9876543210fedcba9876543210.scope",
+                "tc_egress",
+                vec![
+                    words("eth0 in netns ").name(Secret::NetworkNamespace, "blue"),
+                    network(words("eth0 in ")).words(" of process 7 (").name(Secret::Comm, "nginx").words(")"),
+                    words("interface 7 of another namespace"),
                 ],
-                Some("cgroup_inet_egress:/kubepods.slice/kubepods-pod*.slice/cri-containerd-*.scope"),
+                Some("veth"),
+            ),
+            ("xdp", vec![words("lo")], Some("lo")),
+            ("tcx_ingress", vec![words("docker0"), words("br-4f5a6b7c8d9e")], Some("bridge")),
+            ("sk_lookup", vec![network(AttachTarget::default())], None),
+            (
+                "cgroup_inet_egress",
+                vec![cgroup(pod[0], container[0]), cgroup(pod[1], container[1])],
+                Some("/kubepods.slice/kubepods-pod*.slice/cri-containerd-*.scope"),
             ),
             (
-                &[
-                    "cgroup_device:/user.slice/user-1000.slice/session-12.scope",
-                    "cgroup_device:/user.slice/user-7.slice/session-3.scope",
+                "cgroup_device",
+                vec![
+                    name(Secret::Cgroup, "/user.slice/user-1000.slice/session-12.scope"),
+                    name(Secret::Cgroup, "/user.slice/user-7.slice/session-3.scope"),
                 ],
-                Some("cgroup_device:/user.slice/user-*.slice/session-*.scope"),
-            ),
-            (&["cgroup_sysctl:/system.slice/sshd.service"], Some("cgroup_sysctl:/system.slice/sshd.service")),
-            (
-                &["kprobe:tcp_sendmsg", "kprobe:tcp_sendmsg+0x5", "kprobe:tcp_sendmsg.isra.0"],
-                Some("kprobe:tcp_sendmsg"),
+                Some("/user.slice/user-*.slice/session-*.scope"),
             ),
             (
-                &["kprobe_multi:vfs_read, vfs_write, 3 more", "kprobe_multi:vfs_read, vfs_write, 8 more"],
-                Some("kprobe_multi:vfs_read, vfs_write"),
+                "cgroup_sysctl",
+                vec![name(Secret::Cgroup, "/system.slice/sshd.service")],
+                Some("/system.slice/sshd.service"),
             ),
-            (&["uprobe:/usr/lib/libc.so.6:malloc"], Some("uprobe:/usr/lib/libc.so.6:malloc")),
-            (&["tracepoint:sched:sched_switch"], Some("tracepoint:sched:sched_switch")),
-            (&["sk_skb_verdict:map 12 sockets", "sk_skb_verdict:map 7 sockets"], Some("sk_skb_verdict:sockets")),
-            (&["iter:task of thread 12", "iter:task"], Some("iter:task")),
-            (&["freplace:part of program 12", "freplace:part of program 88"], Some("freplace:part")),
-            (&["perf_event"], None),
+            ("cgroup_device", vec![words("cgroup 7"), words("cgroup 1234")], None),
+            (
+                "kprobe",
+                vec![symbol("tcp_sendmsg"), symbol("tcp_sendmsg").words("+0x5"), symbol("tcp_sendmsg.isra.0")],
+                Some("tcp_sendmsg"),
+            ),
+            (
+                "kprobe_multi",
+                vec![
+                    symbol("vfs_read").words(", ").name(Secret::Symbol, "vfs_write"),
+                    symbol("vfs_write").words(", ").name(Secret::Symbol, "vfs_read"),
+                ],
+                Some("vfs_read, vfs_write"),
+            ),
+            (
+                "kprobe_multi",
+                vec![symbol("vfs_read").words(", 3 more"), symbol("vfs_open").words(", 8 more"), words("1 function")],
+                None,
+            ),
+            ("fentry", vec![symbol("nf_hook"), symbol("nf_hook").words(" [nf]")], Some("nf_hook")),
+            (
+                "uprobe",
+                vec![
+                    name(Secret::Path, "/usr/lib/libc.so.6").words("+0x9d850"),
+                    name(Secret::Path, "/opt/lib64/libc.so.6").words("+0x10 of process 7"),
+                ],
+                Some("libc.so.6"),
+            ),
+            ("tracepoint", vec![words("syscalls:sys_enter_dup2")], Some("syscalls:sys_enter_dup2")),
+            (
+                "sk_skb_verdict",
+                vec![words("map 12 ").name(Secret::Map, "sockets"), words("map 7 ").name(Secret::Map, "sockets")],
+                Some("sockets"),
+            ),
+            (
+                "struct_ops",
+                vec![words("tcp_congestion_ops ").name(Secret::Map, "cubic").words(".init")],
+                Some("tcp_congestion_ops cubic.init"),
+            ),
+            (
+                "tail_call",
+                vec![name(Secret::Map, "jumps").words("[3]"), name(Secret::Map, "jumps").words("[4]")],
+                Some("jumps"),
+            ),
+            ("iter", vec![words("task of thread 12"), words("task")], Some("task")),
+            (
+                "freplace",
+                vec![
+                    name(Secret::Program, "part").words(" of program 12"),
+                    name(Secret::Program, "part").words(" of program 88"),
+                ],
+                Some("part"),
+            ),
+            ("perf_event", vec![AttachTarget::default()], None),
         ] {
-            for attachment in attachments {
-                assert_eq!(hook(attachment).as_deref(), expected, "{attachment}");
+            for target in targets {
+                let attachment = Attachment { kind: kind.to_owned(), target };
+                assert_eq!(hook(&attachment).as_deref(), expected, "{attachment}");
             }
+        }
+    }
+
+    /// Recordings of older versions have the whole target as one name. Their hooks equal those of marked targets, but for targets of several parts.
+    #[test]
+    fn targets_without_marks_have_hooks() {
+        for (kind, target, expected) in [
+            ("xdp", "eth0", Some("physical")),
+            ("kprobe", "tcp_sendmsg.isra.0+0x5", Some("tcp_sendmsg")),
+            ("kprobe", "0xffffffff81000000", None),
+            ("kprobe_multi", "vfs_read, vfs_write, 3 more", None),
+            ("uprobe", "/usr/lib/libc.so.6+0x10 of process 8", Some("libc.so.6")),
+            ("tracepoint", "sched:sched_switch", Some("sched:sched_switch")),
+            (
+                "cgroup_device",
+                "/user.slice/user-7.slice/session-3.scope",
+                Some("/user.slice/user-*.slice/session-*.scope"),
+            ),
+            ("sk_lookup", "net:[4026532317]", None),
+            ("sk_skb_verdict", "map 12 sockets", None),
+            ("tail_call", "jumps[3]", Some("jumps")),
+            ("freplace", "part of program 12", Some("part")),
+        ] {
+            let attachment = Attachment { kind: kind.to_owned(), target: name(Secret::AttachTarget, target) };
+            assert_eq!(hook(&attachment).as_deref(), expected, "{attachment}");
+        }
+    }
+
+    #[test]
+    fn interfaces_and_events_are_in_no_key() {
+        for (kind, target, expected) in [
+            ("xdp", words("eth0"), Some("xdp")),
+            ("xdp", words("lo"), Some("xdp")),
+            ("perf_event", name(Secret::Event, "cpu-clock"), None),
+            ("raw_tracepoint", words("sched_switch"), Some("raw_tracepoint:sched_switch")),
+            ("cgroup_skb", AttachTarget::default(), Some("cgroup_skb")),
+        ] {
+            assert_eq!(key_hook(&Attachment { kind: kind.to_owned(), target }).as_deref(), expected);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Lake on disk, and the commits that change it.
 //!
 //! ```text
-//! v1/current ─▶ generations/17                                              the newest state of the lake
-//! v1/generations/17/<table>/date=<day> ─▶ ../../../days/<day>.12/<table>
-//! v1/days/<day>.12/<table>/<batch>.parquet                                  the state of a day since generation 12
+//! v2/current ─▶ generations/17                                              the newest state of the lake
+//! v2/generations/17/<table>/date=<day> ─▶ ../../../days/<day>.12/<table>
+//! v2/days/<day>.12/<table>/<batch>.parquet                                  the state of a day since generation 12
 //! ```
 //!
 //! A writer creates a new state of a day: new files, and hard links to the files that stay. A new generation has a symbolic link to the state of each
@@ -40,7 +40,7 @@ const COMMIT_KEY: &str = "bprec.commit";
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Empty range of days: no commit is read.
 pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
-/// Permissions of the directory `v1` of a new lake. Directories below get the permissions that `v1` has; files get the same without execution.
+/// Permissions of the directory `v2` of a new lake. Directories below get the permissions that `v2` has; files get the same without execution.
 const OWNER_ONLY: u32 = 0o700;
 /// Symbolic link to the newest generation.
 pub(crate) const CURRENT: &str = "current";
@@ -59,12 +59,8 @@ pub(crate) struct Listed {
     pub(crate) sha256: String,
 }
 
-/// Commit of a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Commit {
-    /// Files by table.
-    files: BTreeMap<String, Listed>,
-}
+/// Commit of a batch: its files by table.
+type Commit = BTreeMap<String, Listed>;
 
 /// Committed batch.
 #[derive(Debug, Clone)]
@@ -119,17 +115,13 @@ pub(crate) struct Lake {
     pub(crate) foreign: BTreeSet<PathBuf>,
 }
 
-/// Lock that makes its holder the only writer of a lake.
-#[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held")] File);
-
 impl Lake {
     /// Opens the newest generation of an existing lake and reads the commits of `days`, first and last included.
     ///
     /// # Errors
     /// Fails if the lake is missing or has a newer version, or if a file of `recording` cannot be read: sums would lack its batch.
     pub(crate) fn open(path: &Path, (from, to): (Date, Date)) -> Result<Lake> {
-        let root = path.join(format!("v{SCHEMA_VERSION}"));
+        let root = root_of(path)?;
         ensure!(
             root.is_dir(),
             "{}: is not a lake: the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it",
@@ -144,12 +136,13 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Opens a lake as its only writer; creates it if it is missing. Removes files that no reader needs. Reads no commits.
+    /// Opens a lake as its only writer, until the returned file is dropped; creates the lake if it is missing. Removes files that no reader needs.
+    /// Reads no commits.
     ///
     /// # Errors
     /// Fails if the lake cannot be created or locked, or has a newer version.
-    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, Lock)> {
-        let root = path.join(format!("v{SCHEMA_VERSION}"));
+    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, File)> {
+        let root = root_of(path)?;
         create_directory(&root, OWNER_ONLY)?;
         let lock = root.join(".lock");
         let file = File::options().create(true).append(true).open(&lock);
@@ -160,27 +153,17 @@ impl Lake {
             create_directory(&lake.root.join(name), mode_of(&lake.root)?)?;
         }
         lake.remove_unused()?;
-        Ok((lake, Lock(file)))
+        Ok((lake, file))
     }
 
     fn newest(root: PathBuf) -> Result<Lake> {
-        check_versions(&root)?;
         let current = root.join(CURRENT);
         let (generation, states) = match fs::read_link(&current) {
             Ok(target) => {
                 let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
                 (number.with_context(|| format!("{}: is not a link to a generation", current.display()))?, target)
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Earlier versions had no generations, and their tables were in this directory.
-                let earlier = root.join(RecordingRow::table().name);
-                ensure!(
-                    !earlier.is_dir(),
-                    "{}: the lake has an earlier layout; import its recordings into a new directory",
-                    root.display()
-                );
-                (0, PathBuf::new())
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, PathBuf::new()),
             Err(error) => return Err(error).with_context(|| format!("read link {}", current.display())),
         };
         let states = if generation == 0 { BTreeMap::new() } else { states_of(&root.join(states))? };
@@ -280,7 +263,7 @@ impl Lake {
     pub(crate) fn committed_of(&self, batch: &Batch, table: &str) -> Result<Committed> {
         let path = self.path_of(table, batch.date, &batch.id);
         let bytes = fs::metadata(&path).with_context(|| stat(&path))?.len();
-        let listed = batch.commit.files.get(table);
+        let listed = batch.commit.get(table);
         if let Some(listed) = listed {
             ensure!(
                 bytes == listed.bytes,
@@ -299,7 +282,7 @@ impl Lake {
 
     /// Returns the committed count of rows of a file.
     pub(crate) fn rows_of(&self, batch: &Batch, table: &str) -> u64 {
-        batch.commit.files.get(table).map_or(batch.recordings, |listed| listed.rows)
+        batch.commit.get(table).map_or(batch.recordings, |listed| listed.rows)
     }
 
     /// Writes and commits recordings of a day as one batch.
@@ -336,10 +319,10 @@ impl Lake {
                 fs::hard_link(&file, link).with_context(|| format!("link {}: {DAMAGED}", file.display()))?;
             }
         }
-        let mut commit = Commit::default();
+        let mut commit = Commit::new();
         let path = |table: &Table| directory.join(table.name).join(id.clone() + SUFFIX);
         for (table, rows) in fact_tables().iter().zip(facts) {
-            commit.files.insert(table.name.to_owned(), self.write(&path(table), table, rows, None)?);
+            commit.insert(table.name.to_owned(), self.write(&path(table), table, rows, None)?);
         }
         let table = RecordingRow::table();
         let recordings = self.write(&path(&table), &table, recordings, Some(&commit))?.rows;
@@ -448,7 +431,8 @@ pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> 
     std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Formats bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -464,10 +448,7 @@ fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
     let metadata = reader.metadata().file_metadata();
     let Some(version) = value_of(metadata.key_value_metadata(), VERSION_KEY) else { return Ok(None) };
     if version != SCHEMA_VERSION.to_string() {
-        bail!(
-            "{}: has version {version} of the schema, which a newer bprec-fleet wrote: use the newer one",
-            path.display()
-        );
+        bail!("{}: has version {version} of the schema, which a newer bprec-fleet wrote", path.display());
     }
     let commit = value_of(metadata.key_value_metadata(), COMMIT_KEY).with_context(damaged)?;
     let commit = serde_json::from_str(commit).with_context(damaged)?;
@@ -488,14 +469,25 @@ fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
     Ok(links.filter_map(state).collect())
 }
 
-/// Refuses a lake if a newer version exists beside this version.
-fn check_versions(root: &Path) -> Result<()> {
-    let versions = root.parent().map(entries).transpose()?.unwrap_or_default();
-    let version = |name: &str| name.strip_prefix('v')?.parse::<i32>().ok();
-    if let Some((name, _)) = versions.iter().find(|(name, _)| version(name) > Some(SCHEMA_VERSION)) {
-        bail!("{}: has {name}, which a newer bprec-fleet wrote: use the newer one", root.display());
+/// Returns the directory with all files of this version of a lake.
+///
+/// # Errors
+/// Fails if the lake has another version.
+fn root_of(lake: &Path) -> Result<PathBuf> {
+    for (name, _) in lake.is_dir().then(|| entries(lake)).transpose()?.unwrap_or_default() {
+        let remedy = match name.strip_prefix('v').and_then(|version| version.parse::<i32>().ok()) {
+            Some(version) if version > SCHEMA_VERSION => "a newer bprec-fleet wrote it; use the newer one",
+            Some(version) if version < SCHEMA_VERSION => {
+                "programs of this earlier version have other keys; import the recordings into a new directory"
+            }
+            _ => continue,
+        };
+        bail!(
+            "{}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}",
+            lake.display()
+        );
     }
-    Ok(())
+    Ok(lake.join(format!("v{SCHEMA_VERSION}")))
 }
 
 fn mode_of(path: &Path) -> Result<u32> {

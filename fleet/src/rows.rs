@@ -1,9 +1,10 @@
 //! Conversion of a recording to rows. All numbers are those of the reporter's model.
 
-use crate::identity::prog_key;
+use crate::identity::{hook, prog_key};
 use crate::lake::hash_file;
 use crate::schema::{
-    CounterRow, EventRow, ProgRow, RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, SampleRow, Text, UnixMicros,
+    AttachmentRow, CounterRow, EventRow, ProgRow, RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, SampleRow, Text,
+    UnixMicros,
 };
 use anyhow::{Context, Result, bail, ensure};
 use bprec_report::model::{CounterSource, EventReport, Line, Program, Report, Unit, has_sha256_tags};
@@ -118,7 +119,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     date.check_clock().with_context(at)?;
     let mut converter = Converter::new(&report, given, start);
     converter.recording(&format!("{id:032x}"), bytes, path).with_context(at)?;
-    for program in 0..report.programs.len() {
+    for program in &*report.programs {
         converter.program(program).with_context(at)?;
     }
     for event in &report.events {
@@ -131,6 +132,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     Ok(Recorded { date, id, rows: converter.rows })
 }
 
+/// Makes the rows of a recording. The rows of `prog`, which have the columns of the programs, are in the order of the report.
 struct Converter<'r> {
     report: &'r Report,
     start: Option<UnixMicros>,
@@ -140,15 +142,13 @@ struct Converter<'r> {
     kernel_release: Option<Text>,
     labels: Option<Text>,
     cpu_count: Option<i32>,
-    /// Columns of programs, by position in the report.
-    programs: Vec<ProgramTexts>,
     texts: HashMap<String, Text>,
     rows: Rows,
 }
 
-/// Creates a row with the columns of the host, which all tables have.
+/// Creates a row with the columns that [`crate::schema`] has for all rows of a host, of a recording, or of a program.
 macro_rules! row {
-    ($converter:expr => $row:ident { $($columns:tt)* }) => {
+    ($converter:expr, host => $row:ident { $($columns:tt)* }) => {
         $row {
             host_id: $converter.host_id.clone(),
             host_name: $converter.host_name.clone(),
@@ -157,24 +157,31 @@ macro_rules! row {
             $($columns)*
         }
     };
-}
-
-/// Columns of a program, shared by its rows.
-#[derive(Debug, Clone)]
-struct ProgramTexts {
-    id: Option<i32>,
-    load_time_ns: Option<i64>,
-    key: Text,
-    tag: Option<Text>,
-    name: Text,
-    prog_type: Option<Text>,
-    version_label: Option<Text>,
+    ($converter:expr, recording => $row:ident { $($columns:tt)* }) => {
+        row!($converter, host => $row {
+            window_start: $converter.start,
+            labels: $converter.labels.clone(),
+            $($columns)*
+        })
+    };
+    ($converter:expr, recording, $program:expr => $row:ident { $($columns:tt)* }) => {
+        row!($converter, recording => $row {
+            prog_id: $program.prog_id,
+            load_time_ns: $program.load_time_ns,
+            prog_key: $program.prog_key.clone(),
+            tag: $program.tag.clone(),
+            name: $program.name.clone(),
+            prog_type: $program.prog_type.clone(),
+            version_label: $program.version_label.clone(),
+            counts_others: $program.counts_others,
+            $($columns)*
+        })
+    };
 }
 
 impl<'r> Converter<'r> {
     fn new(report: &'r Report, given: &GivenFacts, start: Option<UnixMicros>) -> Converter<'r> {
         let recording = &report.recording;
-        let text = |text: Option<&String>| text.map(|text| Text::from(text.as_str()));
         let labels: BTreeMap<&String, &String> = given.labels.iter().map(|(key, value)| (key, value)).collect();
         Converter {
             labels: (!labels.is_empty()).then(|| serde_json::json!(labels).to_string().into()),
@@ -186,7 +193,6 @@ impl<'r> Converter<'r> {
             boot_id: text(recording.boot_id.as_ref()),
             kernel_release: text(recording.os_release.as_ref()),
             cpu_count: recording.cpus.and_then(|cpus| i32::try_from(cpus).ok()),
-            programs: report.programs.iter().map(ProgramTexts::of).collect(),
             texts: HashMap::new(),
             rows: Rows::default(),
             report,
@@ -205,23 +211,22 @@ impl<'r> Converter<'r> {
 
     fn recording(&mut self, id: &str, bytes: u64, path: &Path) -> Result<()> {
         let recording = &self.report.recording;
-        let text = |text: &Option<String>| text.as_deref().map(Text::from);
         let cpu_time = || recording.elapsed_ns?.checked_mul(recording.cpus?.into());
         let problems = (!self.report.problems.is_empty()).then(|| self.report.problems.join("; "));
-        self.rows.recordings.push(row!(self => RecordingRow {
+        self.rows.recordings.push(row!(self, host => RecordingRow {
             schema_version: SCHEMA_VERSION,
             recording_id: id.into(),
-            arch: text(&recording.arch),
-            cpu_model: text(&recording.cpu_model),
+            arch: text(recording.arch.as_ref()),
+            cpu_model: text(recording.cpu_model.as_ref()),
             cpu_count: self.cpu_count,
             labels: self.labels.clone(),
             start_time: self.start,
             duration_ns: recording.elapsed_ns.map(signed).transpose()?,
             cpu_time_ns: cpu_time().map(signed).transpose()?,
-            target: text(&recording.target),
-            run_stats_source: text(&recording.counters),
+            target: text(recording.target.as_ref()),
+            run_stats_source: text(recording.counters.as_ref()),
             lost_records: signed(recording.lost_records)?,
-            problems: text(&problems),
+            problems: text(problems.as_ref()),
             source_uri: path.to_string_lossy().into(),
             source_bytes: signed(bytes)?,
             writer: concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).into(),
@@ -230,38 +235,38 @@ impl<'r> Converter<'r> {
         Ok(())
     }
 
-    fn program(&mut self, position: usize) -> Result<()> {
-        let program = &self.report.programs[position];
-        let ProgramTexts { id, load_time_ns, key, tag, name, prog_type, version_label } =
-            self.programs[position].clone();
+    fn program(&mut self, program: &Program) -> Result<()> {
         let is_sha256 = self.kernel_release.as_deref().and_then(has_sha256_tags);
         let owner = program.owners.first();
-        self.rows.progs.push(row!(self => ProgRow {
-            prog_id: id,
-            load_time_ns,
-            prog_key: key.clone(),
-            tag_algo: tag.as_ref().and(is_sha256).map(|is_sha256| if is_sha256 { "sha256" } else { "sha1" }.into()),
-            tag: tag.clone(),
-            name: name.clone(),
-            prog_type: prog_type.clone(),
-            attached: program.identity().attached.into_iter().collect::<Vec<_>>().join("\n").into(),
-            version_label: version_label.clone(),
-            owner_comm: owner.map(|owner| owner.comm.as_str().into()),
+        let version = program.metadata.iter().find(|metadata| metadata.key == VERSION_KEY);
+        let columns = row!(self, host => ProgRow {
+            prog_id: program.id.and_then(|id| i32::try_from(id).ok()),
+            load_time_ns: program.load_time_ns.and_then(|ns| i64::try_from(ns).ok()),
+            prog_key: prog_key(program).into(),
+            tag: program.tag.map(|tag| tag.to_string().into()),
+            name: program.label().into(),
+            prog_type: program.prog_type.map(|prog_type| prog_type.to_string().into()),
+            version_label: text(version.map(|version| &version.value)),
+            counts_others: program.counts_others,
+            tag_algo: program.tag.and(is_sha256).map(|is_sha256| if is_sha256 { "sha256" } else { "sha1" }.into()),
+            source_file: text(program.source_file.as_ref()),
+            owner_comm: text(owner.map(|owner| &owner.comm)),
             owner_uid: owner.and_then(|owner| i32::try_from(owner.uid).ok()),
-            counts_others: program.counts_others,
-        }));
+        });
+        self.rows.progs.push(columns.clone());
+        let mut hooks: BTreeMap<(&str, Option<String>), i64> = BTreeMap::new();
+        for attachment in &program.attachments {
+            *hooks.entry((&attachment.kind, hook(attachment))).or_default() += 1;
+        }
+        for ((kind, hook), attach_points) in hooks {
+            let kind = self.shared(kind);
+            let row =
+                row!(self, recording, columns => AttachmentRow { kind, hook: text(hook.as_ref()), attach_points });
+            self.rows.attachments.push(row);
+        }
         let Some(runs) = program.runs.value() else { return Ok(()) };
-        self.rows.run_stats.push(row!(self => RunStatsRow {
+        self.rows.run_stats.push(row!(self, recording, columns => RunStatsRow {
             cpu_count: self.cpu_count,
-            prog_id: id,
-            load_time_ns,
-            prog_key: key,
-            tag,
-            name,
-            prog_type,
-            version_label,
-            counts_others: program.counts_others,
-            window_start: self.start,
             observed_ns: runs.span.map(|(from_ns, to_ns)| signed(to_ns.saturating_sub(from_ns))).transpose()?,
             run_cnt: signed(runs.count)?,
             run_time_ns: signed(runs.time_ns)?,
@@ -270,23 +275,18 @@ impl<'r> Converter<'r> {
             is_partial: program.loaded.is_some() || program.unloaded.is_some(),
             time_margin_ns: runs.estimate.and_then(|estimate| estimate.time_margin_ns).map(signed).transpose()?,
             hour_of_week: self.start.map(UnixMicros::hour_of_week),
-            labels: self.labels.clone(),
         }));
         Ok(())
     }
 
     fn event(&mut self, event: &EventReport) -> Result<()> {
-        let name = self.shared(&event.name);
-        let unit = self.shared(match event.unit {
-            Unit::Nanoseconds => "ns",
-            Unit::Events => "events",
-        });
+        let unit = if event.unit == Unit::Nanoseconds { "ns" } else { "events" };
+        let (name, unit) = (self.shared(&event.name), self.shared(unit));
         let known = |value: Option<&u64>| value.map(|value| signed(*value)).transpose();
-        self.rows.events.push(row!(self => EventRow {
+        let event_row = row!(self, recording => EventRow {
             cpu_count: self.cpu_count,
-            window_start: self.start,
-            event: name.clone(),
-            unit: unit.clone(),
+            event: name,
+            unit,
             samples: signed(event.samples.samples)?,
             weight: signed(event.samples.weight)?,
             bpf_samples: signed(event.total.count.samples)?,
@@ -294,59 +294,50 @@ impl<'r> Converter<'r> {
             idle_weight: known(event.idle.value().map(|share| &share.count.weight))?,
             machine_weight: known(event.machine.value())?,
             lost: known(event.lost.value())?,
-            labels: self.labels.clone(),
-        }));
+        });
         // Each sample that is charged to a program is in one function.
         for row in &event.rows {
             for part in row.parts.iter().flatten() {
                 let func = self.shared(&part.name);
-                self.sample(Some(row.program), Some(func), "program", &name, &unit, &part.line)?;
+                self.sample(&event_row, "program", Some((row.program, func)), &part.line)?;
             }
         }
         for (scope, line) in [("entry", &event.entry_unattributed), ("interpreter", &event.interpreted)] {
             if let Some(line) = line.value() {
-                self.sample(None, None, scope, &name, &unit, line)?;
+                self.sample(&event_row, scope, None, line)?;
             }
         }
+        self.rows.events.push(event_row);
         Ok(())
     }
 
-    fn sample(
-        &mut self,
-        program: Option<usize>,
-        func: Option<Text>,
-        scope: &'static str,
-        event: &Text,
-        unit: &Text,
-        line: &Line,
-    ) -> Result<()> {
+    /// Adds the samples of an event in a function of a program (position in the report), or in other BPF code.
+    fn sample(&mut self, event: &EventRow, scope: &str, of: Option<(usize, Text)>, line: &Line) -> Result<()> {
         if line.count.samples == 0 && line.count.weight == 0 {
             return Ok(());
         }
         let scope = self.shared(scope);
-        let known = program.map(|position| &self.programs[position]);
+        let known = of.as_ref().map(|(position, _)| &self.rows.progs[*position]);
         let columns = line.columns.as_ref();
         let weight = |share: Option<&bprec_report::model::Share>| share.map(|it| signed(it.count.weight)).transpose();
-        self.rows.samples.push(row!(self => SampleRow {
-            prog_id: known.and_then(|it| it.id),
+        self.rows.samples.push(row!(self, recording => SampleRow {
+            prog_id: known.and_then(|it| it.prog_id),
             load_time_ns: known.and_then(|it| it.load_time_ns),
-            prog_key: known.map(|it| it.key.clone()),
+            prog_key: known.map(|it| it.prog_key.clone()),
             tag: known.and_then(|it| it.tag.clone()),
             name: known.map(|it| it.name.clone()),
             prog_type: known.and_then(|it| it.prog_type.clone()),
             version_label: known.and_then(|it| it.version_label.clone()),
-            counts_others: program.is_some_and(|position| self.report.programs[position].counts_others),
-            window_start: self.start,
-            event: event.clone(),
-            unit: unit.clone(),
+            counts_others: known.is_some_and(|it| it.counts_others),
+            event: event.event.clone(),
+            unit: event.unit.clone(),
             scope,
-            func,
+            func: of.as_ref().map(|(_, func)| func.clone()),
             samples: signed(line.count.samples)?,
             weight: signed(line.count.weight)?,
             self_weight: weight(columns.and_then(|columns| columns.own.value()))?,
             helper_weight: weight(columns.and_then(|columns| columns.helper.value()))?,
             entry_weight: weight(columns.and_then(|columns| columns.entry.value()))?,
-            labels: self.labels.clone(),
         }));
         Ok(())
     }
@@ -357,61 +348,42 @@ impl<'r> Converter<'r> {
             let Some(totals) = row.counts.value() else { continue };
             let target = &row.target;
             let is_program = target.kind == "program";
-            let program = is_program.then(|| self.program_of(target.id, target.load_time_ns)).flatten().cloned();
+            let id = i32::try_from(target.id).ok().filter(|_| is_program);
+            let load_time_ns = target.load_time_ns.and_then(|ns| i64::try_from(ns).ok());
+            let is_of_target = |it: &&ProgRow| id.is_some() && it.prog_id == id && it.load_time_ns == load_time_ns;
+            let program = self.rows.progs.iter().find(is_of_target).cloned();
             for reading in &totals.readings {
                 let Some(event) = &reading.event else { continue };
                 let (event, scope) = (self.shared(event), self.shared(target.kind));
                 let runs = |count: u64| is_program.then(|| signed(count)).transpose();
-                let row = row!(self => CounterRow {
-                    window_start: self.start,
-                    source: self.shared(row.source.name()),
-                    scope,
-                    target_id: Some(signed(target.id)?),
-                    prog_key: program.as_ref().map(|it| it.key.clone()),
-                    tag: program.as_ref().and_then(|it| it.tag.clone()),
-                    name: match &program {
-                        Some(program) => Some(program.name.clone()),
-                        None => (!target.name.is_empty()).then(|| target.name.as_str().into()),
-                    },
-                    func: (is_program && target.function > 0).then(|| target.name.as_str().into()),
-                    cpu: target.cpu.and_then(|cpu| i32::try_from(cpu).ok()),
-                    event,
-                    value: signed(reading.value)?,
-                    time_enabled_ns: signed(reading.enabled_ns)?,
-                    time_running_ns: signed(reading.running_ns)?,
-                    runs: runs(totals.values.runs)?,
-                    measured_runs: runs(totals.values.measured)?,
-                    labels: self.labels.clone(),
-                });
+                let row = row!(self, recording => CounterRow {
+                        source: self.shared(row.source.name()),
+                scope,
+                target_id: Some(signed(target.id)?),
+                prog_key: program.as_ref().map(|it| it.prog_key.clone()),
+                tag: program.as_ref().and_then(|it| it.tag.clone()),
+                name: match &program {
+                    Some(program) => Some(program.name.clone()),
+                    None => (!target.name.is_empty()).then(|| target.name.as_str().into()),
+                },
+                func: (is_program && target.function > 0).then(|| target.name.as_str().into()),
+                cpu: target.cpu.and_then(|cpu| i32::try_from(cpu).ok()),
+                event,
+                value: signed(reading.value)?,
+                time_enabled_ns: signed(reading.enabled_ns)?,
+                time_running_ns: signed(reading.running_ns)?,
+                runs: runs(totals.values.runs)?,
+                measured_runs: runs(totals.values.measured)?,
+                    });
                 self.rows.counters.push(row);
             }
         }
         Ok(())
     }
-
-    fn program_of(&self, id: u64, load_time_ns: Option<u64>) -> Option<&ProgramTexts> {
-        let position = self
-            .report
-            .programs
-            .iter()
-            .position(|program| program.id.map(u64::from) == Some(id) && program.load_time_ns == load_time_ns)?;
-        self.programs.get(position)
-    }
 }
 
-impl ProgramTexts {
-    fn of(program: &Program) -> ProgramTexts {
-        let version = program.metadata.iter().find(|metadata| metadata.key == VERSION_KEY);
-        ProgramTexts {
-            id: program.id.and_then(|id| i32::try_from(id).ok()),
-            load_time_ns: program.load_time_ns.and_then(|ns| i64::try_from(ns).ok()),
-            key: prog_key(program).into(),
-            tag: program.tag.map(|tag| tag.to_string().into()),
-            name: program.label().into(),
-            prog_type: program.prog_type.map(|prog_type| prog_type.to_string().into()),
-            version_label: version.map(|version| version.value.as_str().into()),
-        }
-    }
+fn text(text: Option<&String>) -> Option<Text> {
+    text.map(|text| Text::from(text.as_str()))
 }
 
 /// Converts a number for a table.

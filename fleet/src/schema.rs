@@ -1,7 +1,7 @@
 //! Tables of a lake. For each table, a Rust type defines the columns, their Parquet types and the order of the rows.
 //!
 //! No unsigned integers: Spark reads unsigned 64-bit integers as decimals. No floating point: sums must not depend on the order of addition.
-//! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within version 1, only nullable columns may
+//! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within a version, only nullable columns may
 //! be added, at the end of a table.
 
 use datafusion::arrow::array::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Version of the directory layout and of all tables.
-pub(crate) const SCHEMA_VERSION: i32 = 1;
+pub(crate) const SCHEMA_VERSION: i32 = 2;
 
 /// Text that rows share.
 pub(crate) type Text = Arc<str>;
@@ -38,20 +38,44 @@ impl UnixMicros {
     }
 }
 
-/// Type of a column.
-trait ColumnType: Sized {
-    const NULLABLE: bool = false;
+/// Type of the known values of a column.
+trait Known: Sized {
     fn data_type() -> DataType;
     /// Returns false for a negative number.
     fn is_in_range(&self) -> bool;
-    fn array<'v>(values: impl Iterator<Item = &'v Self>) -> ArrayRef
+    fn array<'v>(values: impl Iterator<Item = Option<&'v Self>>) -> ArrayRef
     where
         Self: 'v;
 }
 
-macro_rules! column {
+/// Type of a column: of known values, or of `Option`s of them.
+trait ColumnType {
+    type Known: Known;
+    const NULLABLE: bool;
+    fn known(&self) -> Option<&Self::Known>;
+}
+
+impl<T: Known> ColumnType for T {
+    type Known = T;
+    const NULLABLE: bool = false;
+
+    fn known(&self) -> Option<&T> {
+        Some(self)
+    }
+}
+
+impl<T: Known> ColumnType for Option<T> {
+    type Known = T;
+    const NULLABLE: bool = true;
+
+    fn known(&self) -> Option<&T> {
+        self.as_ref()
+    }
+}
+
+macro_rules! known {
     ($type:ty, $array:ty, $data_type:expr, $least:expr, |$value:ident| $plain:expr $(, $zoned:ident($zone:literal))?) => {
-        impl ColumnType for $type {
+        impl Known for $type {
             fn is_in_range(&self) -> bool {
                 let $value = self;
                 $plain >= $least
@@ -61,36 +85,19 @@ macro_rules! column {
                 $data_type
             }
 
-            fn array<'v>(values: impl Iterator<Item = &'v $type>) -> ArrayRef {
-                let values: $array = values.map(|$value| Some($plain)).collect();
-                Arc::new(values$(.$zoned($zone))?)
-            }
-        }
-
-        impl ColumnType for Option<$type> {
-            const NULLABLE: bool = true;
-
-            fn is_in_range(&self) -> bool {
-                self.as_ref().is_none_or(ColumnType::is_in_range)
-            }
-
-            fn data_type() -> DataType {
-                $data_type
-            }
-
-            fn array<'v>(values: impl Iterator<Item = &'v Option<$type>>) -> ArrayRef {
-                let values: $array = values.map(|value| value.as_ref().map(|$value| $plain)).collect();
+            fn array<'v>(values: impl Iterator<Item = Option<&'v $type>>) -> ArrayRef {
+                let values: $array = values.map(|value| value.map(|$value| $plain)).collect();
                 Arc::new(values$(.$zoned($zone))?)
             }
         }
     };
 }
 
-column!(Text, StringArray, DataType::Utf8, "", |text| &**text);
-column!(i32, Int32Array, DataType::Int32, 0, |number| *number);
-column!(i64, Int64Array, DataType::Int64, 0, |number| *number);
-column!(bool, BooleanArray, DataType::Boolean, false, |flag| *flag);
-column!(
+known!(Text, StringArray, DataType::Utf8, "", |text| &**text);
+known!(i32, Int32Array, DataType::Int32, 0, |number| *number);
+known!(i64, Int64Array, DataType::Int64, 0, |number| *number);
+known!(bool, BooleanArray, DataType::Boolean, false, |flag| *flag);
+known!(
     UnixMicros,
     TimestampMicrosecondArray,
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
@@ -121,14 +128,40 @@ pub(crate) trait Row: Sized {
     }
 }
 
+fn field<T: ColumnType>(name: &str) -> Field {
+    Field::new(name, T::Known::data_type(), T::NULLABLE)
+}
+
+/// Defines a table. Rows `of a host` begin with the columns of the host, rows `of a recording` with these and the columns of the recording. Then
+/// follow, `of a program`, the columns of the program.
 macro_rules! table {
+    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a program of a $of:ident { $($columns:tt)* }) => {
+        table! { $(#[$about])* $row, $name, sorted by [$($key),*], of a $of {
+            prog_id: Option<i32>,
+            load_time_ns: Option<i64>,
+            prog_key: Text,
+            tag: Option<Text>,
+            name: Text,
+            prog_type: Option<Text>,
+            version_label: Option<Text>,
+            counts_others: bool,
+            $($columns)*
+        } }
+    };
+    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a recording { $($columns:tt)* }) => {
+        table! { $(#[$about])* $row, $name, sorted by [$($key),*], of a host {
+            window_start: Option<UnixMicros>,
+            labels: Option<Text>,
+            $($columns)*
+        } }
+    };
     ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a host { $($columns:tt)* }) => {
         table! { $(#[$about])* $row, $name, sorted by [$($key),*], {
             host_id: Option<Text>,
-            kernel_release: Option<Text>,
-            $($columns)*
             host_name: Option<Text>,
             boot_id: Option<Text>,
+            kernel_release: Option<Text>,
+            $($columns)*
         } }
     };
     ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], { $($column:ident: $type:ty,)* }) => {
@@ -141,7 +174,7 @@ macro_rules! table {
 
         impl Row for $row {
             fn table() -> Table {
-                let fields = vec![$(Field::new(stringify!($column), <$type>::data_type(), <$type>::NULLABLE)),*];
+                let fields = vec![$(field::<$type>(stringify!($column))),*];
                 Table { name: $name, schema: Arc::new(Schema::new(fields)), sorted_by: &[$(stringify!($key)),*] }
             }
 
@@ -150,11 +183,11 @@ macro_rules! table {
             }
 
             fn columns(rows: &[$row]) -> Vec<ArrayRef> {
-                vec![$(<$type>::array(rows.iter().map(|row| &row.$column))),*]
+                vec![$(Known::array(rows.iter().map(|row| row.$column.known()))),*]
             }
 
             fn is_valid(&self) -> bool {
-                $(self.$column.is_in_range())&&*
+                $(self.$column.known().is_none_or(Known::is_in_range))&&*
             }
         }
     };
@@ -162,12 +195,9 @@ macro_rules! table {
 
 table! {
     /// A recording and its host.
-    RecordingRow, "recording", sorted by [host_id, start_time, recording_id], {
+    RecordingRow, "recording", sorted by [host_id, start_time, recording_id], of a host {
         schema_version: i32,
         recording_id: Text,
-        host_id: Option<Text>,
-        host_name: Option<Text>,
-        kernel_release: Option<Text>,
         arch: Option<Text>,
         cpu_model: Option<Text>,
         cpu_count: Option<i32>,
@@ -183,41 +213,32 @@ table! {
         source_bytes: i64,
         writer: Text,
         ingested_at: Option<UnixMicros>,
-        boot_id: Option<Text>,
     }
 }
 
 table! {
     /// A program on a host, once per batch.
-    ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], of a host {
-        prog_id: Option<i32>,
-        load_time_ns: Option<i64>,
-        prog_key: Text,
-        tag: Option<Text>,
+    ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], of a program of a host {
         tag_algo: Option<Text>,
-        name: Text,
-        prog_type: Option<Text>,
-        attached: Text,
-        version_label: Option<Text>,
+        source_file: Option<Text>,
         owner_comm: Option<Text>,
         owner_uid: Option<i32>,
-        counts_others: bool,
+    }
+}
+
+table! {
+    /// Attach points of a program with the same kind and hook, in a recording.
+    AttachmentRow, "attachment", sorted by [prog_key, host_id, window_start, kind, hook], of a program of a recording {
+        kind: Text,
+        hook: Option<Text>,
+        attach_points: i64,
     }
 }
 
 table! {
     /// Runs of a program in a recording, by the kernel's run statistics.
-    RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], of a host {
+    RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], of a program of a recording {
         cpu_count: Option<i32>,
-        prog_id: Option<i32>,
-        load_time_ns: Option<i64>,
-        prog_key: Text,
-        tag: Option<Text>,
-        name: Text,
-        prog_type: Option<Text>,
-        version_label: Option<Text>,
-        counts_others: bool,
-        window_start: Option<UnixMicros>,
         observed_ns: Option<i64>,
         run_cnt: i64,
         run_time_ns: i64,
@@ -226,15 +247,13 @@ table! {
         is_partial: bool,
         time_margin_ns: Option<i64>,
         hour_of_week: Option<i32>,
-        labels: Option<Text>,
     }
 }
 
 table! {
     /// All samples of an event in a recording.
-    EventRow, "event", sorted by [event, host_id, window_start], of a host {
+    EventRow, "event", sorted by [event, host_id, window_start], of a recording {
         cpu_count: Option<i32>,
-        window_start: Option<UnixMicros>,
         event: Text,
         unit: Text,
         samples: i64,
@@ -244,13 +263,12 @@ table! {
         idle_weight: Option<i64>,
         machine_weight: Option<i64>,
         lost: Option<i64>,
-        labels: Option<Text>,
     }
 }
 
 table! {
     /// Samples of an event that are charged to a function of a program, or to BPF code of no known program.
-    SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], of a host {
+    SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], of a recording {
         prog_id: Option<i32>,
         load_time_ns: Option<i64>,
         prog_key: Option<Text>,
@@ -259,7 +277,6 @@ table! {
         prog_type: Option<Text>,
         version_label: Option<Text>,
         counts_others: bool,
-        window_start: Option<UnixMicros>,
         event: Text,
         unit: Text,
         scope: Text,
@@ -269,14 +286,12 @@ table! {
         self_weight: Option<i64>,
         helper_weight: Option<i64>,
         entry_weight: Option<i64>,
-        labels: Option<Text>,
     }
 }
 
 table! {
     /// Reading of a counter over the whole recording.
-    CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], of a host {
-        window_start: Option<UnixMicros>,
+    CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], of a recording {
         source: Text,
         scope: Text,
         target_id: Option<i64>,
@@ -291,7 +306,6 @@ table! {
         time_running_ns: i64,
         runs: Option<i64>,
         measured_runs: Option<i64>,
-        labels: Option<Text>,
     }
 }
 
@@ -335,6 +349,7 @@ macro_rules! rows {
 rows! {
     recordings: RecordingRow,
     progs: ProgRow,
+    attachments: AttachmentRow,
     run_stats: RunStatsRow,
     events: EventRow,
     samples: SampleRow,

@@ -1,6 +1,6 @@
-//! Lakes with damaged files, files of other programs, or files of a newer version: no query gives wrong sums.
+//! Lakes with damaged files, files of other programs, or files of another version: no query gives wrong sums.
 
-use crate::support::{Lake, recording, text, whole_recordings};
+use crate::support::{Lake, recording, run, text, whole_recordings};
 use std::path::Path;
 
 const QUESTIONS: [&str; 5] = ["top", "versions", "hosts", "counters", "functions"];
@@ -100,27 +100,32 @@ fn what_a_newer_version_wrote_is_refused() {
         let key = b"bprec.schema_version";
         let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
         // The value in Thrift's compact protocol: field, length, one digit.
-        assert_eq!(bytes[at..at + 3], [0x18, 1, b'1']);
-        bytes[at + 2] = b'2';
+        assert_eq!(bytes[at..at + 3], [0x18, 1, b'2']);
+        bytes[at + 2] = b'3';
     };
     with_damage(&lake, mark, &newer, &|| {
         let output = lake.query(&["top"]);
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains("which a newer bprec-fleet wrote"), "{}", text(&output.stderr));
     });
-    std::fs::create_dir(lake.path().join("v2")).unwrap();
-    for output in [lake.query(&["top"]), lake.verify(), lake.import(&whole_recordings()[..1], &[])] {
-        assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("v2, which a newer bprec-fleet wrote"), "{}", text(&output.stderr));
-    }
+    std::fs::create_dir(lake.path().join("v3")).unwrap();
+    is_refused(&lake, "the lake has version v3, and this bprec-fleet reads v2: a newer bprec-fleet wrote it");
 }
 
+/// Programs have other keys in lakes of version 1.
 #[test]
-fn a_lake_of_the_layout_before_generations_is_refused() {
+fn what_an_earlier_version_wrote_is_refused() {
     let lake = Lake::new();
-    std::fs::create_dir_all(lake.path().join("v1/recording/date=2026-01-01")).unwrap();
-    for output in [lake.query(&["top"]), lake.verify(), lake.import(&whole_recordings()[..1], &[])] {
+    std::fs::create_dir_all(lake.path().join("v1/generations")).unwrap();
+    is_refused(&lake, "the lake has version v1, and this bprec-fleet reads v2");
+    assert!(!lake.path().join("v2").exists());
+}
+
+fn is_refused(lake: &Lake, words: &str) {
+    let path = lake.path();
+    let keep = ["expire", "--keep", "9d", "--lake", path.to_str().unwrap()];
+    for output in [lake.query(&["top"]), lake.verify(), lake.import(&whole_recordings()[..1], &[]), run(&keep)] {
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("the lake has an earlier layout"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
     }
 }

@@ -138,7 +138,7 @@ fn an_import_is_confined() {
         let mut input = child.stdin.take().unwrap();
         writeln!(input, "{}", whole_recordings()[0].display()).unwrap();
         // The first batch is committed, and the import waits for the next name.
-        while !lake.path().join("v1/current").exists() {
+        while !lake.path().join("v2/current").exists() {
             assert!(child.try_wait().unwrap().is_none());
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -37,7 +37,7 @@ def read(root):
         rows = duckdb.sql(f"SELECT CAST(date AS VARCHAR) || ' ' || host_id, CAST({value} AS BIGINT) FROM read_parquet('{root}/{table}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false) GROUP BY 1")
         found[table] = dict(rows.fetchall())
     return found
-current = f"{lake}/v1/current"
+current = f"{lake}/v2/current"
 while not os.path.exists(stop):
     generation = os.path.realpath(current)
     print(json.dumps([generation, read(generation)]))
@@ -62,7 +62,7 @@ def read(root):
         found[table] = dict(spark.sql(f"SELECT date || ' ' || host_id, CAST({value} AS BIGINT) FROM {table} GROUP BY 1").collect())
     return found
 while True:
-    generation = os.path.realpath(f"{lake}/v1/current")
+    generation = os.path.realpath(f"{lake}/v2/current")
     print(json.dumps([generation, read(generation)]), flush=True)
     if os.path.exists(stop):
         break
@@ -134,7 +134,7 @@ fn start_readers(lake: &Lake, place: &Path) -> (Vec<Reader>, Vec<&'static str>) 
 
 /// Count of the directories of states of days and of generations.
 fn states(lake: &Lake) -> usize {
-    let count = |name: &str| std::fs::read_dir(lake.path().join("v1").join(name)).unwrap().count();
+    let count = |name: &str| std::fs::read_dir(lake.path().join("v2").join(name)).unwrap().count();
     count("days") + count("generations")
 }
 

@@ -5,6 +5,7 @@
 mod damage;
 mod hosts;
 mod import;
+mod keys;
 mod kill;
 mod page;
 mod planted;

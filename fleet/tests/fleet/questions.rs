@@ -3,21 +3,18 @@
 use crate::support::{Lake, recording, rows, text, whole_recordings};
 use bprec_report::model::Program;
 use bprec_report::{Input, Options, by_prog};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Runs and time of the programs with this name and these attach points, by the report of the recording.
-fn runs_of(path: &PathBuf, name: &str, attached: &str) -> (u64, u64) {
+fn runs_of(path: &PathBuf, name: &str, attached: &[String]) -> (u64, u64) {
     let report = by_prog(&Input::open(path).unwrap(), &Options::default()).unwrap();
-    let is_one = |program: &&Program| {
-        let mut places = program.attachments.clone();
-        places.sort();
-        program.name == name && places.join("\n") == attached
-    };
+    let is_one = |program: &&Program| program.name == name && program.identity().attached == attached;
     let found = report.programs.iter().filter(is_one).filter_map(|program| program.runs.value());
     found.fold((0, 0), |(count, time_ns), runs| (count + runs.count, time_ns + runs.time_ns))
 }
 
-fn quoted(text: &serde_json::Value) -> String {
+fn quoted(text: &Value) -> String {
     format!("'{}'", text.as_str().unwrap())
 }
 
@@ -35,10 +32,13 @@ fn changes_on_all_hosts_are_found() {
     let mut compared = 0;
     for row in found.iter().filter(|row| !row["ratio"].is_null()) {
         let name = row["name"].as_str().unwrap();
-        let places =
-            lake.sql(&format!("SELECT DISTINCT attached FROM prog WHERE prog_key = {}", quoted(&row["prog_key"])));
-        let place = places[0]["attached"].as_str().unwrap();
-        let ((old_runs, old_ns), (new_runs, new_ns)) = (runs_of(&old, name, place), runs_of(&new, name, place));
+        let key = quoted(&row["prog_key"]);
+        let hooks = lake.sql(&format!("SELECT DISTINCT kind, hook FROM attachment WHERE prog_key = {key}"));
+        // The hooks of these recordings are functions and tracepoints, which are the same on all hosts.
+        let text = |row: &Value| format!("{}:{}", row["kind"].as_str().unwrap(), row["hook"].as_str().unwrap());
+        let mut places: Vec<String> = hooks.iter().map(text).collect();
+        places.sort();
+        let ((old_runs, old_ns), (new_runs, new_ns)) = (runs_of(&old, name, &places), runs_of(&new, name, &places));
         let ratio = (new_ns as f64 / new_runs as f64) / (old_ns as f64 / old_runs as f64);
         for column in ["ratio", "ratio_low", "ratio_high"] {
             // The query rounds the expected time of a host down to nanoseconds.
@@ -63,7 +63,7 @@ fn days_and_conditions_choose_rows() {
         let args: Vec<&str> = [&["hosts", "--format", "json"], args].concat();
         rows(&lake.query(&args))
     };
-    let kernels = |rows: &[serde_json::Value]| {
+    let kernels = |rows: &[Value]| {
         let mut kernels: Vec<String> =
             rows.iter().map(|row| row["kernel_release"].as_str().unwrap().to_owned()).collect();
         kernels.sort();

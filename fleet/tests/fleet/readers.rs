@@ -12,12 +12,12 @@ import duckdb, pandas
 lake = sys.argv[1]
 found = {}
 for table, column in [("run_stats", "run_cnt"), ("run_stats", "run_time_ns"), ("event", "weight"), ("sample", "weight"), ("counter", "value")]:
-    files = f"{lake}/v1/current/{table}/*/*.parquet"
+    files = f"{lake}/v2/current/{table}/*/*.parquet"
     duck = duckdb.sql(f"SELECT CAST(date AS VARCHAR), CAST(SUM({column}) AS BIGINT) FROM read_parquet('{files}', hive_partitioning = true, hive_types_autocast = false) GROUP BY 1")
-    frame = pandas.read_parquet(f"{lake}/v1/current/{table}")
+    frame = pandas.read_parquet(f"{lake}/v2/current/{table}")
     sums = frame.groupby("date", observed=True)[column].sum()
     found[f"{table}.{column}"] = [dict(sorted(duck.fetchall())), {str(date): int(sum) for date, sum in sorted(sums.items())}]
-times = duckdb.sql(f"SELECT DISTINCT strftime(start_time AT TIME ZONE 'UTC', '%Y-%m-%d') = CAST(date AS VARCHAR) FROM read_parquet('{lake}/v1/current/recording/*/*.parquet', hive_partitioning = true)")
+times = duckdb.sql(f"SELECT DISTINCT strftime(start_time AT TIME ZONE 'UTC', '%Y-%m-%d') = CAST(date AS VARCHAR) FROM read_parquet('{lake}/v2/current/recording/*/*.parquet', hive_partitioning = true)")
 assert times.fetchall() == [(True,)], times.fetchall()
 print(json.dumps(found))
 "#;

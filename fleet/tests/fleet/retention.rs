@@ -41,7 +41,7 @@ fn superseded_generations_are_removed_after_the_horizon() {
     let compact = |lake: &Lake| program().args(["compact", "--lake"]).arg(lake.path()).output().unwrap();
     assert_eq!(text(&compact(&lake).stdout), "4 batches merged into 1\n");
     let names = |directory: &str| {
-        let entries = std::fs::read_dir(lake.path().join("v1").join(directory)).unwrap();
+        let entries = std::fs::read_dir(lake.path().join("v2").join(directory)).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
@@ -52,7 +52,7 @@ fn superseded_generations_are_removed_after_the_horizon() {
     // Generations 2 and 3 get an age of one hour. A generation is superseded when the next one is made, so 1 and 2 were superseded an hour ago and
     // are removed.
     for generation in ["2", "3"] {
-        let directory = std::fs::File::open(lake.path().join("v1/generations").join(generation)).unwrap();
+        let directory = std::fs::File::open(lake.path().join("v2/generations").join(generation)).unwrap();
         directory.set_modified(SystemTime::now() - Duration::from_secs(3601)).unwrap();
     }
     assert_eq!(text(&compact(&lake).stdout), "1 batches merged into 1\n");
@@ -103,7 +103,7 @@ fn files_have_the_permissions_of_the_lake() {
     assert!(lake.import_with_start(&recording, 1_772_323_200_000_000_000, &[]).status.success());
     assert_eq!(mode(&lake.path()), 0o700);
     assert!(lake.files("run_stats").iter().all(|file| mode(file) == 0o600));
-    std::fs::set_permissions(lake.path().join("v1"), std::fs::Permissions::from_mode(0o750)).unwrap();
+    std::fs::set_permissions(lake.path().join("v2"), std::fs::Permissions::from_mode(0o750)).unwrap();
     assert!(lake.import_with_start(&recording, 1_772_323_200_000_000_000 + NS_PER_DAY, &[]).status.success());
     let modes: Vec<u32> = lake.files("run_stats").iter().map(|file| mode(file)).collect();
     assert_eq!(modes, [0o600, 0o640]);

@@ -79,8 +79,8 @@ fn hostile_summaries_are_refused() {
     let recording = entry["rows"]["recordings"][0].clone();
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (bytes[..bytes.len() - 1].to_vec(), "damaged or incomplete"),
-        (packed(&plain.replacen("\"version\":1", "\"version\":2", 1)), "expected a summary of version 1"),
-        (packed("{}"), "expected a summary of version 1"),
+        (packed(&plain.replacen("\"version\":2", "\"version\":1", 1)), "expected a summary of version 2"),
+        (packed("{}"), "expected a summary of version 2"),
         (packed(&format!("{heading}\n{}\n", &line[..line.len() / 2])), "recording 1: EOF while parsing"),
         (packed(&format!("{heading}\n{with_column}\n")), "unknown field `x`"),
         (changed("/rows/run_stats/0/run_cnt", json!(-1)), "a number is negative"),
@@ -89,7 +89,7 @@ fn hostile_summaries_are_refused() {
         (changed("/rows/recordings", json!([])), "must have one row of `recording`"),
         (changed("/rows/recordings", json!([recording, recording])), "must have one row of `recording`"),
         (changed("/rows/recordings/0/recording_id", json!("+1")), "recording_id is no hash"),
-        (changed("/rows/recordings/0/schema_version", json!(2)), "schema_version is not 1"),
+        (changed("/rows/recordings/0/schema_version", json!(1)), "schema_version is not 2"),
         (changed("/date", json!("2001-01-01")), "start_time is not on 2001-01-01"),
         (changed("/date", json!("../..")), "is not a date"),
         (packed(&format!("{heading}\n{}", " ".repeat(64 << 20))), "exceeds 67108864 bytes"),

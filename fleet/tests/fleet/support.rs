@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Tables of a lake.
-pub(crate) const TABLES: [&str; 6] = ["recording", "prog", "run_stats", "event", "sample", "counter"];
+pub(crate) const TABLES: [&str; 7] = ["recording", "prog", "attachment", "run_stats", "event", "sample", "counter"];
 
 /// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
 pub(crate) const DAY_NS: u64 = 1_772_323_200_000_000_000;
@@ -212,7 +212,7 @@ impl Lake {
 
     /// Returns the directory of the newest generation, which readers see.
     pub(crate) fn generation(&self) -> PathBuf {
-        self.path().join("v1/current").canonicalize().unwrap()
+        self.path().join("v2/current").canonicalize().unwrap()
     }
 
     /// Returns the files of a table in the newest generation, sorted.
