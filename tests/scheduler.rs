@@ -54,5 +54,10 @@ fn each_operation_of_a_scheduler_has_its_runs_and_its_time() {
         let expected = format!("scheduler.{operation}");
         let is_there = attachments.as_array().unwrap().iter().any(|it| it.as_str().unwrap().ends_with(&expected));
         assert!(is_there, "{name}: {attachments}");
+        // The kernel calls these operations under the lock of a run queue, where the timer of the guest cannot sample.
+        let rows = attached["events"][0]["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["id"].as_u64() == Some(loaded.id_of(name).unwrap().into())).unwrap();
+        assert_eq!(row["blind"]["code"], "interrupts_off", "{name}: {row}");
+        assert_eq!(row["blind"]["hook"], operation, "{name}");
     }
 }

@@ -293,9 +293,19 @@ const IRQS_OFF: [&str; 9] = [
     "irq_disable",
 ];
 
-/// Returns true if a tracepoint fires with interrupts off, where no timer can sample.
-pub(crate) fn has_interrupts_off(tracepoint: &str) -> bool {
-    IRQS_OFF.iter().any(|prefix| tracepoint.starts_with(prefix))
+/// Table of a scheduler's operations (sched_ext), and operations that the kernel may call with interrupts on. It calls the others with the lock of a
+/// run queue or of a task (kernel/sched/ext.c).
+const SCHEDULER: &str = "sched_ext_ops ";
+const IRQS_ON: [&str; 5] = ["init", "exit", "dump", "cgroup_", "cpu_o"];
+
+/// Returns the name of a hook if its programs run with interrupts off, where no timer can sample. `target` is the target of an attachment.
+pub(crate) fn interrupts_off(target: &str) -> Option<&str> {
+    let name = target.rsplit(':').next()?;
+    let is_operation = |operation: &&str| IRQS_ON.iter().all(|prefix| !operation.starts_with(prefix));
+    match target.strip_prefix(SCHEDULER).and_then(|table| table.rsplit('.').next()) {
+        Some(operation) => Some(operation).filter(is_operation),
+        None => IRQS_OFF.iter().any(|prefix| name.starts_with(prefix)).then_some(name),
+    }
 }
 
 /// Function relative to which the kernel encodes calls of helpers (kernel/bpf/core.c).
@@ -312,6 +322,17 @@ mod tests {
         }
         for name in ["__bpf_prog_run_save_cb", "bpf_prog_run_clear_cb", "__bpf_prog_run_array", "__bpf_prog_run"] {
             assert_ne!(meaning(name).0, Interpreter, "{name}");
+        }
+    }
+
+    #[test]
+    fn hooks_under_locks_of_the_scheduler_have_interrupts_off() {
+        assert_eq!(interrupts_off("sched:sched_switch"), Some("sched_switch"));
+        assert_eq!(interrupts_off("sched_ext_ops simple.enqueue"), Some("enqueue"));
+        for target in
+            ["syscalls:sys_enter_read", "sched_ext_ops simple.init_task", "tcp_congestion_ops sched_switch.init"]
+        {
+            assert_eq!(interrupts_off(target), None, "{target}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::groups::{GroupMembers, Grouping};
 use crate::Options;
 use crate::index::Index;
-use crate::index::kernel::has_interrupts_off;
+use crate::index::kernel::interrupts_off;
 use crate::index::programs::TAIL_CALL;
 use crate::model::{Known, Note, Program, Reason};
 use crate::pass::Asked;
@@ -72,9 +72,7 @@ pub(super) fn traits(
             WithoutSamples::Quiet
         };
         let irqs_off = program.attachments.iter().find_map(|attachment| {
-            let target = String::from_utf8_lossy(attachment.target.text());
-            let name = target.rsplit(':').next()?;
-            has_interrupts_off(name).then(|| name.to_owned())
+            interrupts_off(&String::from_utf8_lossy(attachment.target.text())).map(str::to_owned)
         });
         let is_tail_called = program.attachments.iter().any(|attachment| attachment.kind == TAIL_CALL);
         Traits { guarded: index.guarded[position], is_tail_called, irqs_off, without_samples }
