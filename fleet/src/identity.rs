@@ -32,7 +32,7 @@ const HEADS: [&str; 4] = ["map ", "cgroup ", "0x", ", "];
 pub(crate) fn prog_key(program: &Program) -> String {
     let prog_type = program.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string());
     let hooks = program.attachments.iter().filter_map(key_hook);
-    let place = program.source_file.clone().map_or_else(|| hooks.collect(), |file| BTreeSet::from([file]));
+    let place = program.source_file.clone().map_or_else(|| hooks.collect(), |file| BTreeSet::from([file.into()]));
     let mut hash = Sha256::new();
     // Names may have any bytes, so each is preceded by its length.
     for text in [prog_type, program.label()].iter().chain(&place) {

@@ -249,7 +249,7 @@ impl<'r> Converter<'r> {
             version_label: text(version.map(|version| &version.value)),
             counts_others: program.counts_others,
             tag_algo: program.tag.and(is_sha256).map(|is_sha256| if is_sha256 { "sha256" } else { "sha1" }.into()),
-            source_file: text(program.source_file.as_ref()),
+            source_file: program.source_file.as_deref().map(Text::from),
             owner_comm: text(owner.map(|owner| &owner.comm)),
             owner_uid: owner.and_then(|owner| i32::try_from(owner.uid).ok()),
         });

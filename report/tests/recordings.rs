@@ -236,7 +236,7 @@ fn programs_that_come_and_go_are_told_apart() {
         let [before, during] = heavy.as_slice() else { panic!("{guest}: {heavy:?}") };
         assert!(before.loaded.is_none() && before.unloaded.is_none(), "{guest}");
         assert!(during.loaded.is_some() && during.unloaded.is_some(), "{guest}");
-        assert_eq!(during.functions, ["heavy_enter", "cb", "mix"], "{guest}");
+        assert_eq!(*during.functions, ["heavy_enter", "cb", "mix"], "{guest}");
         let sampled = report.events[0]
             .rows
             .iter()

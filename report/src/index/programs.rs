@@ -53,8 +53,6 @@ pub(crate) struct IndexedProgram {
     pub(crate) loader: Option<(u32, u32)>,
     /// Maps that the program uses.
     pub(crate) map_ids: Box<[u32]>,
-    /// Base name of the source file.
-    pub(crate) source_file: Option<Box<str>>,
 }
 
 /// Facts of a `bpf_prog_info`, without its functions.
@@ -86,6 +84,8 @@ pub(crate) struct Programs {
     pub(crate) list: Vec<IndexedProgram>,
     /// Programs that are known only from a BPF_EVENT. They are not in `list`, as nothing can be charged to them.
     pub(crate) announced: Vec<Announced>,
+    /// Base name of the source file of each info, by [`ProgInfoSummary::at`].
+    pub(crate) source_files: Box<[Option<Box<str>>]>,
     /// Number of a program by id and load time.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
@@ -336,7 +336,6 @@ impl SideBandWalk {
             let since =
                 info.load_time_ns().and_then(|load_time_ns| states.boot_times.to_recording(load_time_ns)).unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
-            self.known[program as usize].source_file = types.and_then(|types| source_file(info, types));
             for function in info.functions() {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
                 self.known[program as usize]
@@ -380,7 +379,9 @@ impl SideBandWalk {
         let keyed = |(at, program): (usize, &IndexedProgram)| Some((program.key()?, at as u32));
         let mut by_key = FxHashMap::with_capacity_and_hasher(self.known.len(), FxBuildHasher);
         by_key.extend(self.known.iter().enumerate().filter_map(keyed));
-        let mut programs = Programs { list: self.known, announced, by_key, ranges, ..Programs::default() };
+        let source_files = infos.iter().map(|info| source_file(info, btf.get(&info.btf_id()?)?)).collect();
+        let mut programs =
+            Programs { list: self.known, announced, by_key, ranges, source_files, ..Programs::default() };
         programs.place_images(self.images, infos);
         programs
     }
@@ -551,6 +552,11 @@ impl Programs {
     /// Returns the program with an id and load time.
     pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&IndexedProgram> {
         self.list.get(*self.by_key.get(&(id, load_time_ns))? as usize)
+    }
+
+    /// Returns the base name of a program's source file, if it is known.
+    pub(crate) fn source_file(&self, program: &IndexedProgram) -> Option<&str> {
+        self.source_files.get(program.info?.at)?.as_deref()
     }
 
     fn place_images(&mut self, images: Vec<(CodeSymbol, Image)>, infos: &[ProgInfo<'_>]) {

@@ -201,7 +201,7 @@ pub struct Program {
     #[schemars(with = "Option<String>")]
     pub tag: Option<Tag>,
     /// Names of the functions, the entry first.
-    pub functions: Vec<String>,
+    pub functions: Box<[String]>,
     /// Attach points, `kind:target`.
     #[serde(rename = "attached")]
     #[schemars(with = "Vec<String>")]
@@ -209,11 +209,11 @@ pub struct Program {
     /// Base name of the source file, from the line information; `None` without line information. Without headers, and without names that
     /// redaction replaced.
     #[serde(skip)]
-    pub source_file: Option<String>,
+    pub source_file: Option<Box<str>>,
     /// Processes that hold the program.
     pub owners: Vec<Owner>,
     /// Paths of bpffs pins.
-    pub pins: Vec<String>,
+    pub pins: Box<[String]>,
     /// User who loaded the program.
     pub uid: Option<u32>,
     /// `bpf_metadata_*` values.
@@ -267,7 +267,7 @@ impl Default for Program {
             name: String::new(),
             tag: None,
             prog_type: None,
-            functions: Vec::new(),
+            functions: Box::default(),
             map_memory_bytes: Known::Unknown(super::Reason::NoProgInfo),
             load: None,
             loaded: None,
@@ -275,7 +275,7 @@ impl Default for Program {
             attachments: Vec::new(),
             source_file: None,
             owners: Vec::new(),
-            pins: Vec::new(),
+            pins: Box::default(),
             uid: None,
             metadata: Box::default(),
             interpreted: false,

@@ -196,7 +196,7 @@ mod tests {
     fn a_program_of_the_recorder_keeps_its_pin() {
         let owner = Owner { pid: 3, comm: "bprec".to_owned(), uid: 0, cgroup: String::new() };
         let pins = vec!["/sys/fs/bpf/a".to_owned(), "/sys/fs/bpf/b".to_owned()];
-        let program = Program { owners: vec![owner], pins, of_recorder: true, ..Program::default() };
+        let program = Program { owners: vec![owner], pins: pins.into(), of_recorder: true, ..Program::default() };
         assert_eq!(holders(&program), "(bprec) /sys/fs/bpf/a +1");
         assert_eq!(holders(&Program { of_recorder: false, ..program }), "bprec/3 /sys/fs/bpf/a +1");
     }

@@ -104,7 +104,7 @@ fn program(
         loaded: loaded.map(|time| TimeBound::at(since_start(time))),
         unloaded,
         attachments: states.attachments_of(known.id).iter().map(Attachment::from).collect(),
-        source_file: known.source_file.as_deref().map(str::to_owned),
+        source_file: index.programs.source_file(known).map(Box::from),
         owners: {
             let owners = state.into_iter().flat_map(|state| &state.owners);
             let owner = |owner: &bprec::state::Owner| Owner {

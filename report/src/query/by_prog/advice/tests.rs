@@ -101,7 +101,7 @@ fn what_nobody_holds_is_found() {
     program.attachments.clear();
     assert_eq!(codes(&report), ["no_owner"]);
     for hold in [
-        (|program: &mut Program| program.pins.push("/sys/fs/bpf/x".into())) as fn(&mut Program),
+        (|program: &mut Program| program.pins = Box::new(["/sys/fs/bpf/x".into()])) as fn(&mut Program),
         |program| program.attachments.push(attachment("xdp", "lo")),
         |program| program.unloaded = Some(TimeBound::at(5)),
     ] {
