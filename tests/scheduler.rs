@@ -42,15 +42,15 @@ fn each_operation_of_a_scheduler_has_its_runs_and_its_time() {
         assert!(kernel.run_cnt >= SWITCHES, "{name}: {kernel:?}");
         runs["ns_per_run"].as_f64().unwrap()
     });
-    // The second does eight times the work of the first, which also calls a kernel function.
-    assert!(times[1] > 2.0 * times[0], "{times:?}");
+    // The second does forty times the work of the first, which also calls a kernel function.
+    assert!(times[1] > 1.5 * times[0], "{times:?}");
 
     loaded.attach_operations("scheduler").unwrap();
     record(&path, &["-q", "-a", "--", "true"]);
     loaded.detach();
     let attached = report(&path, &["--all"]);
     for (name, operation) in OPERATIONS {
-        let attachments = program(&attached, loaded.id_of(name).unwrap())["attachments"].clone();
+        let attachments = program(&attached, loaded.id_of(name).unwrap())["attached"].clone();
         let expected = format!("scheduler.{operation}");
         let is_there = attachments.as_array().unwrap().iter().any(|it| it.as_str().unwrap().ends_with(&expected));
         assert!(is_there, "{name}: {attachments}");
