@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Operations that each victim does in a run, such as system calls.
-const OPERATIONS: u64 = 500_000;
+const OPERATIONS: u64 = 50_000;
 /// Sampling period in ns of CPU time.
 const PERIOD_NS: &str = "1000000";
 /// Names of the victims' tasks, and of the programs that they start.
