@@ -31,7 +31,7 @@ const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tr
 const MIXED_AGENTS: [&str; 6] =
     ["uprobe", "tracepoint", "uprobe,tracepoint", "uprobe,ring", "tracepoint,ring", "uprobe,tracepoint,ring"];
 /// Tools of others: command, and victims that run its programs.
-const OTHERS: [(&[&str], &str); 10] = [
+const OTHERS: [(&[&str], &str); 9] = [
     (&["opensnoop"], "opens"),
     (&["execsnoop"], "programs"),
     (&["exitsnoop"], "programs"),
@@ -41,7 +41,6 @@ const OTHERS: [(&[&str], &str); 10] = [
     (&["wakeuptime", "60"], "switches"),
     (&["softirqs"], "packets"),
     (&["bpftrace", "-e", "tracepoint:raw_syscalls:sys_enter { @[comm] = count(); }"], "system_calls,packets"),
-    (&["bpftrace", "-e", "kprobe:vfs_write { @[comm] = hist(arg2); }"], "switches"),
 ];
 /// Largest deviation of a bill from the measured difference, in per cent.
 const MAX_DEVIATION: f64 = 10.0;
