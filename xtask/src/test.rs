@@ -158,5 +158,5 @@ fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)],
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Time limit for the end of all processes of the tests after cargo has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Time limit of a test program in seconds: three times the time of the longest. `BPREC_TEST_LIMIT` replaces it.
+/// Time limit of a test program in seconds: more than twice the time of the longest. `BPREC_TEST_LIMIT` replaces it.
 const LIMIT_SECONDS: &str = "1800";

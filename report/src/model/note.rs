@@ -167,7 +167,7 @@ coded! {
             counted(*records, "record");
         /// The event that counts operations lacks samples.
         OperationsMissing { event: String, lost: Option<u64>, throttled: u64 } = "operations_missing":
-            "! {event}: {}: there were more operations than shown, so each costs less",
+            "! {event}: {}: there may have been more operations than shown, so that each costs less",
             missing_operations(*lost, *throttled);
         /// Some functions of user space were not looked up.
         UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";

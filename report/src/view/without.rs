@@ -20,7 +20,8 @@ const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAV
 const SHARED: &str = "≈: programs that stay share hooks with the removed programs. Work that a hook does for each program is split by the runs of the programs";
 /// Legend of the columns with operations.
 const OPERATIONS: &str =
-    "OPS/S: operations of the payer per second, counted by {}; NOW/OP, SAVED/OP: CPU time per operation, ns";
+    "OPS/S: operations of the payer per second, counted by {}; NOW/OP, SAVED/OP: CPU time per operation in ns, or \
+    the count of an event that is no clock, such as cycles";
 /// Limit on the names of removed programs above a table. With more programs, the line has only their count.
 const NAMES_SHOWN: usize = 3;
 
