@@ -28,6 +28,9 @@ impl fmt::Display for NotMeasured {
     }
 }
 
+/// Limit on the names of programs in [`Note::NotInSamples`]. With more programs, the note has only their count.
+const NAMES_MAX: usize = 3;
+
 coded! {
     /// A statement about the numbers of a report.
     Note {
@@ -165,6 +168,11 @@ coded! {
             "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \
              programs: some of these may be missing",
             counted(*records, "record");
+        /// Samples cannot show some programs, so numbers that are made of samples alone lack their cost.
+        NotInSamples { event: String, programs: Vec<String>, machine_percent: Option<f64> } = "not_in_samples":
+            "! samples of {event} cannot show {}: the cost is missing here{}",
+            if programs.len() > NAMES_MAX { counted(programs.len() as u64, "program") } else { listed(programs) },
+            optional(machine_percent, |percent| format!(", {percent:.2} % of the machine by run statistics"));
         /// The event that counts operations lacks samples.
         OperationsMissing { event: String, lost: Option<u64>, throttled: u64 } = "operations_missing":
             "! {event}: {}: there may have been more operations than shown, so that each costs less",
@@ -222,6 +230,7 @@ impl Note {
             Note::Impossible { .. }
             | Note::IntervalUnknown { .. }
             | Note::SideBandLost { .. }
+            | Note::NotInSamples { .. }
             | Note::OperationsMissing { .. }
             | Note::CutOff
             | Note::NoCallChains

@@ -1,13 +1,13 @@
 //! Bills of the owners of BPF programs: the CPU time that each owner costs, and its parts.
 
-use super::blocks::{Block, NO_EVENT, View, problems};
+use super::blocks::{Block, NO_EVENT, View, graded, problems};
 use super::by_prog::{late_ticks, measured};
 use super::cells::{memory, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, OwnerBill, OwnerKind, Program};
+use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, Note, OwnerBill, OwnerKind, Program};
 use std::borrow::Cow;
 use std::io;
 
@@ -42,9 +42,10 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
     });
     let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
+    let unseen = report.notes.iter().filter(|note| matches!(note, Note::NotInSamples { .. })).map(graded);
     view.notes(
         [LEGEND].into_iter().chain(is_shared.then_some(SHARED)),
-        late.into_iter().chain(problems(&report.problems)),
+        late.into_iter().chain(unseen).chain(problems(&report.problems)),
     );
     view
 }

@@ -19,8 +19,7 @@ const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAV
 /// Meaning of `≈`: other programs share the code of hooks.
 const SHARED: &str = "≈: programs that stay share hooks with the removed programs. Work that a hook does for each program is split by the runs of the programs";
 /// Legend of the columns with operations.
-const OPERATIONS: &str =
-    "OPS/S: operations of the payer per second, counted by {}; NOW/OP, SAVED/OP: CPU time per operation in ns, or \
+const OPERATIONS: &str = "OPS/S: operations of the payer per second, counted by {}; NOW/OP, SAVED/OP: CPU time per operation in ns, or \
     the count of an event that is no clock, such as cycles";
 /// Limit on the names of removed programs above a table. With more programs, the line has only their count.
 const NAMES_SHOWN: usize = 3;
@@ -54,7 +53,9 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
     });
     let operations = report.operation.iter().map(|event| OPERATIONS.replace("{}", event));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
-    let is_shown = |note: &&Note| matches!(note, Note::IdleUnknown { .. } | Note::OperationsMissing { .. });
+    let is_shown = |note: &&Note| {
+        matches!(note, Note::IdleUnknown { .. } | Note::NotInSamples { .. } | Note::OperationsMissing { .. })
+    };
     let notes = report.notes.iter().filter(is_shown).map(graded);
     let legend = [LEGEND.to_owned()].into_iter().chain(operations).chain(shared);
     view.notes(legend, late.into_iter().chain(notes).chain(problems(&report.problems)));

@@ -1,6 +1,7 @@
 //! Bills of owners.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
+use super::notes::of_unseen;
 use super::rows::map_memory;
 use super::shares::{machine_margin, millicpus, percent};
 use crate::index::Index;
@@ -48,6 +49,9 @@ pub(crate) fn bill(
     let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
     let mut with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     with_samples.extend(facts.events().next().filter(|_| with_samples.is_empty()));
+    let mut notes = facts.notes();
+    let unseen = |event: &usize| of_unseen(&facts, *event, 0..facts.programs.len());
+    notes.extend(with_samples.first().and_then(unseen));
     let mut rows_left = BILL_ROWS_WITHOUT_SAMPLES;
     let events = with_samples.into_iter().map(|event| {
         let lists_without_samples = rows <= rows_left;
@@ -67,7 +71,7 @@ pub(crate) fn bill(
         events: events.collect(),
         programs: Arc::clone(&facts.programs),
         problems: facts.problems(),
-        notes: facts.notes(),
+        notes,
     })
 }
 

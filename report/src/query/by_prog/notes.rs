@@ -6,6 +6,8 @@ use crate::query::counters::notes;
 use bprec_format::bprec::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
 
@@ -79,6 +81,25 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
         all.push(Note::NoKernelMap);
     }
     all
+}
+
+/// Returns a note about those of `programs` that ran and that samples of an event cannot show: what is made of samples alone lacks their cost.
+pub(super) fn of_unseen(facts: &Facts<'_>, number: usize, programs: impl Iterator<Item = usize>) -> Option<Note> {
+    let event = facts.event(number);
+    let did_run = |program: &Program| program.runs.value().is_none_or(|runs| runs.count > 0);
+    let (mut names, mut time_ns) = (BTreeSet::new(), None);
+    for program in programs {
+        let known = &facts.programs[program];
+        let row = facts.row(&event, program, Arc::new(event.ledger.programs.get(program as u32)));
+        if row.unseen().is_some() && did_run(known) && !known.counts_others {
+            names.insert(known.label());
+            time_ns = row.unsampled_ns.map(|ns| time_ns.unwrap_or(0_u64).saturating_add(ns)).or(time_ns);
+        }
+    }
+    let machine_percent = time_ns.and_then(|ns| event.whole.unsampled(ns).machine_percent);
+    let event = facts.recording.names[number].clone();
+    let programs: Vec<String> = names.into_iter().collect();
+    (!programs.is_empty()).then_some(Note::NotInSamples { event, programs, machine_percent })
 }
 
 /// Returns a note for each reason, with the programs that samples cannot see for this reason, each name once.

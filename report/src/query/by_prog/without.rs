@@ -3,6 +3,7 @@
 
 use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};
+use super::notes::of_unseen;
 use super::payers::distinct;
 use super::rows::payer_name;
 use super::shares::{machine_margin, margin, millicpus, percent};
@@ -61,7 +62,8 @@ pub(crate) fn without(
     let has_samples = |event: &usize| Some(*event) != per && facts.event(*event).ledger.samples.samples > 0;
     let with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     let is_removed = |program: &usize| parted.number_of(*program as u32) == Some(REMOVED);
-    let programs = (0..facts.programs.len()).filter(is_removed).map(|program| {
+    let removed = (0..facts.programs.len()).filter(is_removed);
+    let programs = removed.clone().map(|program| {
         let known = &facts.programs[program];
         RemovedProgram { id: known.id, name: known.label() }
     });
@@ -72,6 +74,7 @@ pub(crate) fn without(
         _ => None,
     });
     notes.extend(idle.next());
+    notes.extend(with_samples.first().and_then(|event| of_unseen(&facts, *event, removed)));
     notes.extend(per.and_then(|event| builder.uncounted(event)));
     let events = with_samples.into_iter().map(|event| {
         let mut lines = std::mem::take(lines.of(event));
