@@ -5,7 +5,7 @@ mod support;
 
 use crate::text;
 use bprec_generate::{Shape, SharedHook, generate_bytes};
-use bprec_report::model::{Count, CpuChange, EventWithout, Operations};
+use bprec_report::model::{Count, CpuChange, EventWithout, Note, Operations};
 use bprec_report::{Document, Error, Input, Options, Payer, Session};
 use serde_json::Value;
 use support::fixtures;
@@ -111,6 +111,32 @@ fn operations_are_the_samples_of_their_event() {
     }
     let error = session.without(&options, &patterns("*"), &[], Some("nothing")).unwrap_err().to_string();
     assert!(error.contains("--per nothing") && error.contains(&per.name), "{error}");
+}
+
+/// Programs on `sched_switch` run with interrupts off, where the timer takes no samples: a bill of 0 would be wrong without a word.
+#[test]
+fn programs_that_samples_cannot_show_are_named_with_their_cost() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/everything.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let session = Session::open(&input).unwrap();
+    let options = Options::default();
+    let ledger = session.by_prog(&options).unwrap();
+    let [event] = ledger.events.as_slice() else { panic!() };
+    let notes = |notes: &[Note]| {
+        let found = notes.iter().find_map(|note| match note {
+            Note::NotInSamples { programs, machine_percent, .. } => Some((programs.clone(), machine_percent.unwrap())),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    let bill = notes(&session.bill(&options, None).unwrap().notes);
+    assert!(bill.0.contains(&"count_sched_switches".to_owned()), "{bill:?}");
+    let all = event.unsampled.unwrap().machine_percent.unwrap();
+    assert!(bill.1 > 0.0 && bill.1 <= all * 1.000_001, "{bill:?} {all}");
+    let one = session.without(&options, &patterns("count_sched_switches"), &[], None).unwrap();
+    let row = event.rows.iter().find(|row| row.name == "count_sched_switches").unwrap();
+    let expected = row.unsampled.unwrap().machine_percent.unwrap();
+    assert_eq!(notes(&one.notes), (vec!["count_sched_switches".to_owned()], expected));
 }
 
 /// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. Its cost stays if one of them is removed, and
