@@ -51,6 +51,14 @@ fn check(event: &EventBill, ledger: &EventReport, at: &str) {
         assert!(line.shared.count.weight <= line.count.weight, "{at}");
         assert_eq!(line.margin_percent.is_some(), line.machine_percent.is_some(), "{at}");
     }
+    // Time that samples cannot show adds up in the same way, and is at most that of the report by program.
+    let unsampled = |of: &BillParts| of.unsampled.map_or(0, |unsampled| unsampled.time_ns);
+    assert_eq!(unsampled(&event.total), lines(event).map(unsampled).sum::<u64>(), "{at}");
+    assert!(unsampled(&event.total) <= ledger.unsampled.map_or(0, |unsampled| unsampled.time_ns), "{at}");
+    for owner in event.owners.iter().filter(|owner| owner.programs_without_row == 0) {
+        let of_programs: u64 = owner.programs.iter().map(|program| unsampled(&program.parts)).sum();
+        assert_eq!(unsampled(&owner.parts), of_programs, "{at}: {}", owner.name);
+    }
     for (nth, total) in parts(&event.total).into_iter().enumerate() {
         assert_eq!(total, lines(event).map(|line| parts(line)[nth]).sum(), "{at}: part {nth}");
     }

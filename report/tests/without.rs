@@ -5,7 +5,7 @@ mod support;
 
 use crate::text;
 use bprec_generate::{Shape, SharedHook, generate_bytes};
-use bprec_report::model::{Count, CpuChange, EventWithout, Note, Operations};
+use bprec_report::model::{Count, CpuChange, EventWithout, Exact, Note, Operations, OwnerBill};
 use bprec_report::{Document, Error, Input, Options, Payer, Session};
 use serde_json::Value;
 use support::fixtures;
@@ -129,14 +129,66 @@ fn programs_that_samples_cannot_show_are_named_with_their_cost() {
         });
         found.unwrap()
     };
-    let bill = notes(&session.bill(&options, None).unwrap().notes);
+    let report = session.bill(&options, Some("*")).unwrap();
+    let bill = notes(&report.notes);
     assert!(bill.0.contains(&"count_sched_switches".to_owned()), "{bill:?}");
     let all = event.unsampled.unwrap().machine_percent.unwrap();
     assert!(bill.1 > 0.0 && bill.1 <= all * 1.000_001, "{bill:?} {all}");
+    assert_eq!(report.events[0].total.unsampled.unwrap().machine_percent.unwrap(), bill.1);
     let one = session.without(&options, &patterns("count_sched_switches"), &[], None).unwrap();
     let row = event.rows.iter().find(|row| row.name == "count_sched_switches").unwrap();
-    let expected = row.unsampled.unwrap().machine_percent.unwrap();
-    assert_eq!(notes(&one.notes), (vec!["count_sched_switches".to_owned()], expected));
+    let expected = row.unsampled.unwrap();
+    assert_eq!(notes(&one.notes), (vec!["count_sched_switches".to_owned()], expected.machine_percent.unwrap()));
+    // The rows of the program and of its owner have the same time, in every output.
+    let of_program = |owner: &OwnerBill| owner.programs.iter().find(|it| it.id == row.id).map(|it| it.parts.unsampled);
+    let owner = report.events[0].owners.iter().find(|owner| of_program(owner).is_some()).unwrap();
+    assert_eq!(of_program(owner), Some(Some(expected)));
+    assert!(owner.parts.unsampled.unwrap().time_ns >= expected.time_ns, "{:?}", owner.parts);
+    let csv = text(|out| report.write_csv(out).unwrap());
+    let head = csv.lines().find(|line| line.starts_with("event,")).unwrap();
+    let at = |name: &str| head.split(',').position(|field| field == name).unwrap();
+    let mut cells = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let line = cells.find(|cells| cells.get(at("program")) == Some(&"count_sched_switches")).unwrap();
+    assert_eq!(line[at("unsampled_ns")], expected.time_ns.to_string());
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    let line = table.lines().find(|line| line.starts_with("count_sched_switches")).unwrap();
+    assert!(line.contains(&format!("≈{:.2}", expected.machine_percent.unwrap())), "{table}");
+    assert!(table.contains("UNSAMPLED%: programs that samples cannot show"), "{table}");
+}
+
+/// A recording with exact counters shows how long the removed programs run, as `report` does for the same programs.
+#[test]
+fn removed_programs_have_their_percentiles() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let options = Options::default();
+        let exact: Vec<(Option<u32>, Exact)> = session
+            .by_prog(&options)
+            .unwrap()
+            .programs
+            .iter()
+            .filter_map(|program| Some((program.id, program.exact.value()?.as_ref().clone())))
+            .collect();
+        if exact.is_empty() {
+            continue;
+        }
+        let report = session.without(&options, &patterns("*"), &[], None).unwrap();
+        for (id, exact) in &exact {
+            let removed = report.programs.iter().find(|program| program.id == *id).unwrap();
+            assert_eq!(removed.exact.as_deref(), Some(exact));
+        }
+        let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+        let p99 = exact.iter().find_map(|(_, exact)| exact.percentiles.get(1)?.middle_ns());
+        if let Some(p99) = p99.filter(|_| !report.events.is_empty()) {
+            let head = table.lines().position(|line| line.contains("NS/RUN") && line.contains("P99")).unwrap();
+            let rows = table.lines().skip(head + 1).map(|line| line.replace(',', ""));
+            assert!(rows.into_iter().any(|row| row.split_whitespace().any(|cell| cell == p99.to_string())), "{table}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 0);
 }
 
 /// Two programs on a hook with 1,000 and 9,000 runs: the entry code of the hook runs once for both. Its cost stays if one of them is removed, and

@@ -1,6 +1,6 @@
 //! Bills: the CPU time that each owner of BPF programs costs the machine.
 
-use super::{Count, Known, LateTicks, Note, Program, Recording, Unit};
+use super::{Count, Known, LateTicks, Note, Program, Recording, Unit, UnsampledTime};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -147,6 +147,9 @@ pub struct BillParts {
     pub causes: BillCauses,
     /// Samples in these parts that several owners may have caused: the owners share these samples in the ratio of the runs of their programs.
     pub shared: BillShare,
+    /// Time, by run statistics, of programs that samples cannot show, such as those that run with interrupts off. It is in no other number of the bill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsampled: Option<UnsampledTime>,
 }
 
 /// Samples of an owner's programs in tasks of other owners, by part.

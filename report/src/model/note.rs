@@ -168,11 +168,11 @@ coded! {
             "! {event}: {} lost. This event has no samples in this report, but its records describe tasks, mappings and \
              programs: some of these may be missing",
             counted(*records, "record");
-        /// Samples cannot show some programs, so numbers that are made of samples alone lack their cost.
+        /// Samples cannot show some programs, or only a part of their cost, so numbers that are made of samples alone are too small.
         NotInSamples { event: String, programs: Vec<String>, machine_percent: Option<f64> } = "not_in_samples":
-            "! samples of {event} cannot show {}: the cost is missing here{}",
+            "! samples of {event} cannot show all of the cost of {}, so numbers here are too small{}",
             if programs.len() > NAMES_MAX { counted(programs.len() as u64, "program") } else { listed(programs) },
-            optional(machine_percent, |percent| format!(", {percent:.2} % of the machine by run statistics"));
+            optional(machine_percent, |percent| format!(", by {percent:.2} % of the machine in run statistics"));
         /// The event that counts operations lacks samples.
         OperationsMissing { event: String, lost: Option<u64>, throttled: u64 } = "operations_missing":
             "! {event}: {}: there may have been more operations than shown, so that each costs less",

@@ -1,6 +1,6 @@
 //! Predictions: CPU time of the machine and of each payer if some BPF programs were not there.
 
-use super::{Count, Known, LateTicks, Note, PayerName, Recording, Unit};
+use super::{Count, Exact, Known, LateTicks, Note, PayerName, Recording, Unit};
 use crate::options::Payer;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,12 +36,15 @@ pub struct Without {
 }
 
 /// A removed program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RemovedProgram {
     /// Id of the program.
     pub id: Option<u32>,
     /// Name of the program.
     pub name: String,
+    /// Exact counts of the program, if it has any: their percentiles show what a run adds to the operation that it is a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact: Option<Box<Exact>>,
 }
 
 /// Prediction by an event.

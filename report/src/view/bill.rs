@@ -2,7 +2,7 @@
 
 use super::blocks::{Block, NO_EVENT, View, graded, problems};
 use super::by_prog::{late_ticks, measured};
-use super::cells::{memory, of_machine, percent};
+use super::cells::{NOTHING, estimate, memory, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
@@ -16,6 +16,9 @@ const LEGEND: &str = "shares are of all CPUs' time. OTHERS%: the owner's program
     call bpf(), of which LOAD% is in loads of programs (VERIFIER%, JIT%), and PROGS% in the owner's programs; WAKE%: wake-ups of the consumers of its \
     buffers; UPROBE%: traps, single steps and returns of user probes; HOOK%: code between kernel probes or tracepoints and programs; FREE%: deferred \
     frees of maps and programs. Each sample is in one part of one owner";
+/// Meaning of the column of programs that samples cannot show.
+const UNSAMPLED: &str = "UNSAMPLED%: programs that samples cannot show, such as those that run with interrupts off, by the kernel's run statistics; \
+    not part of any other number";
 /// Meaning of `≈`.
 const SHARED: &str = "≈: includes samples that several owners may have caused, split between them by the runs of their \
                       programs";
@@ -43,8 +46,10 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
     let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
     let unseen = report.notes.iter().filter(|note| matches!(note, Note::NotInSamples { .. })).map(graded);
+    let has_unsampled = report.events.iter().any(|event| event.total.unsampled.is_some());
+    let marks = [(is_shared, SHARED), (has_unsampled, UNSAMPLED)];
     view.notes(
-        [LEGEND].into_iter().chain(is_shared.then_some(SHARED)),
+        [LEGEND].into_iter().chain(marks.into_iter().filter_map(|(is_used, text)| is_used.then_some(text))),
         late.into_iter().chain(unseen).chain(problems(&report.problems)),
     );
     view
@@ -197,6 +202,11 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         fields.push(weight.and_text(column, move |it| percent(part(it.parts).machine_percent)));
     }
     fields.extend([
+        F::csv("unsampled_ns", |it| Some(it.parts.unsampled?.time_ns)),
+        F::csv("unsampled_machine_percent", |it| it.parts.unsampled?.machine_percent)
+            .and_text(Column::number("UNSAMPLED%").share().droppable(1).nothing(NOTHING), |it| {
+                it.parts.unsampled.map_or_else(String::new, |it| estimate(it.machine_percent))
+            }),
         F::csv("programs", |it| Some(it.head()?.program_count()))
             .and_text(Column::number("PROGRAMS").droppable(2), |it| {
                 it.head().map_or_else(String::new, |owner| grouped(owner.program_count() as u64))

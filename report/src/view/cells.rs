@@ -77,8 +77,16 @@ pub(super) fn ns_per_run(runs: &Runs) -> String {
 /// Columns of exact counters: a column per event, instructions per cycle, and percentiles of the time per run.
 pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
     let events = counting.events.iter().map(|event| Column::number(format!("{}/RUN", event.name)).droppable(4));
-    let tail = [("IPC", 4), ("P50", 5), ("P99", 4), ("P99.9", 6)];
+    let tail = [("IPC", 4)].into_iter().chain(PERCENTILE_COLUMNS);
     events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
+}
+
+/// Columns of [`PERCENTILES`]: heading, and order in which columns are dropped.
+pub(super) const PERCENTILE_COLUMNS: [(&str, u8); PERCENTILES.len()] = [("P50", 5), ("P99", 4), ("P99.9", 6)];
+
+/// Percentile at this position of [`PERCENTILES`], ns.
+pub(super) fn percentile(exact: &Exact, at: usize) -> String {
+    number(exact.percentiles.get(at).and_then(Percentile::middle_ns))
 }
 
 /// Cell for column `at` of [`exact_columns`]; the first `events` columns are those of events.
@@ -87,7 +95,7 @@ pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
     match at.checked_sub(events) {
         None => exact.events.get(at).map_or(UNKNOWN.into(), |it| event(it, exact)),
         Some(0) => exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")),
-        Some(percentile) => number(exact.percentiles.get(percentile - 1).and_then(Percentile::middle_ns)),
+        Some(place) => percentile(exact, place - 1),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::blocks::{Block, View, graded, problems};
 use super::by_prog::{late_ticks, measured};
-use super::cells::{estimate, of_machine, percent};
+use super::cells::{self, estimate, of_machine, percent};
 use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::payers::key_column;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, decimal, fixed, grouped, listed};
-use crate::model::{CpuChange, CpuTime, EventWithout, LateTicks, Note, Without};
+use crate::model::{CpuChange, CpuTime, EventWithout, Exact, LateTicks, Note, RemovedProgram, Without};
 use std::borrow::Cow;
 use std::io;
 
@@ -35,12 +35,15 @@ pub(super) fn view(report: &Without, _: usize) -> View<'_> {
             of_machine(saved.machine_percent, LateTicks::scales(event.late_ticks) || is_shared(&event.total)),
             percent(saved.margin_percent)
         );
-        [
+        let blocks = [
             Block::Fact(measured(&report.recording, &event.name)),
             Block::Fact(fact),
             Block::Gap,
             Block::Table(payers(report, event)),
-        ]
+        ];
+        let has_times = report.programs.iter().any(|program| program.exact.is_some());
+        let times = has_times.then(|| [Block::Gap, Block::Table(times(report))]);
+        blocks.into_iter().chain(times.into_iter().flatten())
     });
     let staying = report.events.iter().map(|event| event.total.staying.samples).sum();
     let shared = report.events.iter().any(|event| is_shared(&event.total)).then(|| match staying {
@@ -193,6 +196,24 @@ fn operations<'r>() -> impl Iterator<Item = LineColumn<'r, WithoutLine<'r>>> {
             .and_text(Column::number("±").always(), move |it| number(of(it).and_then(|it| it.margin))),
     ]
     .into_iter()
+}
+
+/// Table of the removed programs' times per run, by exact counters.
+fn times(report: &Without) -> Sheet {
+    type F<'r> = LineColumn<'r, RemovedProgram>;
+    let exact = |it: &RemovedProgram, cell: fn(&Exact) -> String| it.exact.as_deref().map_or_else(String::new, cell);
+    let mut fields: Vec<F<'_>> = vec![
+        F::text(Column::text("PROGRAM").always().cut_to(20), |it| it.name.clone()),
+        F::text(Column::number("ID"), |it| it.id.map_or_else(|| UNKNOWN.into(), |id| id.to_string())),
+        F::text(Column::number("RUNS"), move |it| exact(it, |it| grouped(it.runs))),
+        F::text(Column::number("NS/RUN"), move |it| exact(it, cells::time)),
+    ];
+    for (at, (name, order)) in cells::PERCENTILE_COLUMNS.into_iter().enumerate() {
+        fields.push(F::text(Column::number(name).droppable(order), move |it| {
+            it.exact.as_deref().map_or_else(String::new, |exact| cells::percentile(exact, at))
+        }));
+    }
+    LineColumns::new(fields).sheet(&report.programs, &[])
 }
 
 /// Table of an event's payers.

@@ -1,7 +1,7 @@
 //! Bills of owners.
 
 use super::facts::{EventFacts, Facts, WantedFacts};
-use super::notes::of_unseen;
+use super::notes::{of_unseen, unseen};
 use super::rows::map_memory;
 use super::shares::{machine_margin, millicpus, percent};
 use crate::index::Index;
@@ -50,10 +50,8 @@ pub(crate) fn bill(
     let mut with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     with_samples.extend(facts.events().next().filter(|_| with_samples.is_empty()));
     let mut notes = facts.notes();
-    let unseen = |event: &usize| of_unseen(&facts, *event, 0..facts.programs.len());
-    notes.extend(with_samples.first().and_then(unseen));
     let mut rows_left = BILL_ROWS_WITHOUT_SAMPLES;
-    let events = with_samples.into_iter().map(|event| {
+    let events = with_samples.into_iter().enumerate().map(|(at, event)| {
         let lists_without_samples = rows <= rows_left;
         rows_left -= if lists_without_samples { rows } else { 0 };
         // The lines of each event are freed after its bill: a recording may have thousands of events.
@@ -61,14 +59,17 @@ pub(crate) fn bill(
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
             lines.replace_by_measured(&index.states.holder_times, &owners, weight_of_ns);
         }
-        builder.event(event, lines, lists_without_samples)
+        let unseen = unseen(&facts, &facts.event(event), 0..facts.programs.len());
+        notes.extend((at == 0).then(|| of_unseen(&facts, event, &unseen)).flatten());
+        builder.event(event, lines, &unseen, lists_without_samples)
     });
+    let events = events.collect();
     Ok(Bill {
         format: "bprec bill",
         version: JSON_VERSION,
         recording: facts.recorded.clone(),
         owner: owner.map(str::to_owned),
-        events: events.collect(),
+        events,
         programs: Arc::clone(&facts.programs),
         problems: facts.problems(),
         notes,
@@ -77,29 +78,44 @@ pub(crate) fn bill(
 
 /// Sums of samples by part of a bill.
 #[derive(Debug, Clone, Copy, Default)]
-struct PartSums([Billed; BillPart::COUNT]);
+struct PartSums {
+    parts: [Billed; BillPart::COUNT],
+    /// Time by run statistics that samples cannot show, ns; `None` without such programs, or if it is unknown.
+    unsampled_ns: Option<u64>,
+}
 
 impl PartSums {
     fn add(&mut self, part: BillPart, billed: Billed) {
-        self.0[part as usize].merge(billed);
+        self.parts[part as usize].merge(billed);
+    }
+
+    fn add_unsampled(&mut self, time_ns: u64) {
+        self.unsampled_ns = Some(self.unsampled_ns.unwrap_or(0).saturating_add(time_ns));
     }
 
     fn merge(&mut self, other: &PartSums) {
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+        for (mine, theirs) in self.parts.iter_mut().zip(&other.parts) {
             mine.merge(*theirs);
         }
+        other.unsampled_ns.into_iter().for_each(|time_ns| self.add_unsampled(time_ns));
     }
 
     fn of(&self, parts: &[BillPart]) -> Count {
-        parts.iter().map(|part| self.0[*part as usize].count).sum()
+        parts.iter().map(|part| self.parts[*part as usize].count).sum()
     }
 
     fn all(&self) -> Count {
-        self.0.iter().map(|billed| billed.count).sum()
+        self.parts.iter().map(|billed| billed.count).sum()
+    }
+
+    /// Returns the samples and the time that samples cannot show, as one cost to sort by.
+    fn cost(&self) -> Count {
+        let all = self.all();
+        Count { weight: all.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..all }
     }
 
     fn shared(&self) -> Count {
-        self.0.iter().map(|billed| billed.shared).sum()
+        self.parts.iter().map(|billed| billed.shared).sum()
     }
 }
 
@@ -113,8 +129,15 @@ struct BillBuilder<'b> {
 }
 
 impl BillBuilder<'_> {
-    /// Makes the bill of an event. Without `lists_without_samples`, owners and programs without samples are only counted.
-    fn event(&self, number: usize, lines: EventBillLines, lists_without_samples: bool) -> EventBill {
+    /// Makes the bill of an event. `unseen` has the programs that its samples cannot show. Without `lists_without_samples`, owners and programs without
+    /// a cost are only counted.
+    fn event(
+        &self,
+        number: usize,
+        lines: EventBillLines,
+        unseen: &BTreeMap<usize, Option<u64>>,
+        lists_without_samples: bool,
+    ) -> EventBill {
         let event = self.facts.event(number);
         let mut of_owners = vec![PartSums::default(); self.owners.list.len()];
         let mut of_programs: BTreeMap<u32, PartSums> = BTreeMap::new();
@@ -130,6 +153,12 @@ impl BillBuilder<'_> {
             }
         }
         drop(lines);
+        for (program, time_ns) in unseen.iter().filter_map(|(program, time_ns)| Some((*program as u32, (*time_ns)?))) {
+            let owner = self.owners.number_of(program).map(|owner| &mut of_owners[owner as usize]);
+            owner.unwrap_or(&mut unattributed).add_unsampled(time_ns);
+            of_programs.entry(program).or_default().add_unsampled(time_ns);
+            total.add_unsampled(time_ns);
+        }
         let shares = BillShares { event: &event, cpus: self.facts.recorded.cpus, total: total.all() };
         let mut costs: Vec<(&BpfOwner, u32, PartSums)> = self
             .owners
@@ -139,12 +168,12 @@ impl BillBuilder<'_> {
             .zip(of_owners)
             .map(|((owner, number), sums)| (owner, number, sums))
             .collect();
-        costs.sort_by(|(a, _, x), (b, _, y)| y.all().cmp_weight(x.all()).then_with(|| a.name.cmp(&b.name)));
+        costs.sort_by(|(a, _, x), (b, _, y)| y.cost().cmp_weight(x.cost()).then_with(|| a.name.cmp(&b.name)));
         let (mut owners, mut others, mut others_sums) = (Vec::new(), 0, PartSums::default());
         for (owner, number, sums) in costs {
             let is_asked = self.asked.as_ref().is_none_or(|pattern| is_named(pattern, &owner.name));
             let has_room = self.facts.options.limit.is_none_or(|limit| owners.len() < limit);
-            if is_asked && has_room && (lists_without_samples || sums.all().samples > 0) {
+            if is_asked && has_room && (lists_without_samples || sums.cost().weight > 0) {
                 owners.push(self.owner(owner, number, &sums, &of_programs, &shares, lists_without_samples));
             } else {
                 others += 1;
@@ -180,7 +209,7 @@ impl BillBuilder<'_> {
         // The sort moves the numbers of programs, not their sums, which are large.
         let mut listed = programs.clone();
         listed.retain(|program| lists_without_samples || of_programs.contains_key(program));
-        listed.sort_by(|a, b| sums_of(*b).all().cmp_weight(sums_of(*a).all()).then(a.cmp(b)));
+        listed.sort_by(|a, b| sums_of(*b).cost().cmp_weight(sums_of(*a).cost()).then(a.cmp(b)));
         let costs = listed.into_iter().map(|program| {
             let known = &self.facts.programs[program as usize];
             ProgramBill {
@@ -268,6 +297,7 @@ impl BillShares<'_> {
                 frees: of(&[Free]),
             },
             shared: self.share(sums.shared()),
+            unsampled: sums.unsampled_ns.map(|time_ns| self.event.whole.unsampled(time_ns)),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Notes about the numbers of a report.
 
-use super::facts::Facts;
+use super::facts::{EventFacts, Facts};
 use super::rows::ProgramRow;
 use crate::query::counters::notes;
 use bprec_format::bprec::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::{BlindedEvent, EventReport, Exact, Known, LateTicks, Note, Program, Reason};
@@ -83,20 +83,27 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
     all
 }
 
-/// Returns a note about those of `programs` that ran and that samples of an event cannot show: what is made of samples alone lacks their cost.
-pub(super) fn of_unseen(facts: &Facts<'_>, number: usize, programs: impl Iterator<Item = usize>) -> Option<Note> {
-    let event = facts.event(number);
+/// Returns those of `programs` that ran and whose cost samples of an event cannot show or show only in part, with the time that is missing, by run
+/// statistics, if it is known.
+pub(super) fn unseen(
+    facts: &Facts<'_>,
+    event: &EventFacts<'_>,
+    programs: impl Iterator<Item = usize>,
+) -> BTreeMap<usize, Option<u64>> {
     let did_run = |program: &Program| program.runs.value().is_none_or(|runs| runs.count > 0);
-    let (mut names, mut time_ns) = (BTreeSet::new(), None);
-    for program in programs {
+    let lacking = programs.filter_map(|program| {
         let known = &facts.programs[program];
-        let row = facts.row(&event, program, Arc::new(event.ledger.programs.get(program as u32)));
-        if row.unseen().is_some() && did_run(known) && !known.counts_others {
-            names.insert(known.label());
-            time_ns = row.unsampled_ns.map(|ns| time_ns.unwrap_or(0_u64).saturating_add(ns)).or(time_ns);
-        }
-    }
-    let machine_percent = time_ns.and_then(|ns| event.whole.unsampled(ns).machine_percent);
+        let row = facts.row(event, program, Arc::new(event.ledger.programs.get(program as u32)));
+        (row.lack().is_some() && did_run(known) && !known.counts_others).then_some((program, row.unsampled_ns))
+    });
+    lacking.collect()
+}
+
+/// Returns a note about the programs of [`unseen`], if any: what is made of samples alone lacks their cost.
+pub(super) fn of_unseen(facts: &Facts<'_>, number: usize, unseen: &BTreeMap<usize, Option<u64>>) -> Option<Note> {
+    let names: BTreeSet<String> = unseen.keys().map(|program| facts.programs[*program].label()).collect();
+    let time_ns = unseen.values().flatten().copied().reduce(u64::saturating_add);
+    let machine_percent = time_ns.and_then(|ns| facts.event(number).whole.unsampled(ns).machine_percent);
     let event = facts.recording.names[number].clone();
     let programs: Vec<String> = names.into_iter().collect();
     (!programs.is_empty()).then_some(Note::NotInSamples { event, programs, machine_percent })

@@ -3,7 +3,7 @@
 
 use super::bill::is_named;
 use super::facts::{EventFacts, Facts, WantedFacts};
-use super::notes::of_unseen;
+use super::notes::{of_unseen, unseen};
 use super::payers::distinct;
 use super::rows::payer_name;
 use super::shares::{machine_margin, margin, millicpus, percent};
@@ -65,7 +65,7 @@ pub(crate) fn without(
     let removed = (0..facts.programs.len()).filter(is_removed);
     let programs = removed.clone().map(|program| {
         let known = &facts.programs[program];
-        RemovedProgram { id: known.id, name: known.label() }
+        RemovedProgram { id: known.id, name: known.label(), exact: known.exact.value().cloned() }
     });
     let named = owners.list.iter().zip(&removed_owners).filter(|(_, is_removed)| **is_removed);
     let mut notes = facts.notes();
@@ -74,7 +74,10 @@ pub(crate) fn without(
         _ => None,
     });
     notes.extend(idle.next());
-    notes.extend(with_samples.first().and_then(|event| of_unseen(&facts, *event, removed)));
+    notes.extend(with_samples.first().and_then(|number| {
+        let unseen = unseen(&facts, &facts.event(*number), removed);
+        of_unseen(&facts, *number, &unseen)
+    }));
     notes.extend(per.and_then(|event| builder.uncounted(event)));
     let events = with_samples.into_iter().map(|event| {
         let mut lines = std::mem::take(lines.of(event));
