@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bprec_generate::{Container, Shape, generate_bytes};
 use bprec_report::{
-    Error, Input, MapsOptions, Options, Result, RewriteOptions, ScriptOptions, Session, Source, by_prog, counters,
+    Error, ExportFormat, Input, MapsOptions, Options, Result, RewriteOptions, ScriptOptions, Session, Source, by_prog, counters,
     header, maps, rewrite, script,
 };
 
@@ -150,4 +150,23 @@ fn a_small_gzip_file_does_not_fill_the_disk() {
     nested.write_all(&packed).unwrap();
     fs::write(file.path(), nested.finish().unwrap()).unwrap();
     assert!(matches!(Input::open(file.path()), Err(Error::NotRecording { .. })));
+}
+
+/// Sums of weights end at the largest number in every export.
+#[test]
+fn weights_beyond_64_bits_are_exported() {
+    const PERIOD_NS: u64 = 250_000;
+    let mut bytes = recording(Container::File);
+    let (words, _) = bytes.as_chunks_mut::<8>();
+    let mut changed = 0;
+    for word in words.iter_mut().filter(|word| **word == PERIOD_NS.to_ne_bytes()) {
+        *word = (u64::MAX / 3).to_ne_bytes();
+        changed += 1;
+    }
+    assert!(changed > 100, "{changed} periods");
+    let input = Input::from_bytes("weights", bytes);
+    let session = Session::open(&input).unwrap();
+    for format in ExportFormat::ALL {
+        session.export(&Options::default(), format, &mut sink()).unwrap();
+    }
 }

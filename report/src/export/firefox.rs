@@ -4,7 +4,7 @@
 mod lines;
 
 use crate::model::text::printable;
-use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, StackSample, TimeBound, Unit};
+use crate::model::{Count, CounterRow, CounterSource, FrameKind, Profile, Program, StackSample, TimeBound, Unit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fxprof_processed_profile::{
@@ -113,7 +113,7 @@ impl<'p> Writer<'p> {
             // The thread itself represents the task, so the task frame is skipped. Samples of the idle task do not count as CPU use.
             self.samples(handle, thread.samples.iter().map(|sample| (sample, 0)), thread.pid != 0);
             let in_bpf = thread.samples.iter().filter(|sample| with_bpf[sample.stack as usize]);
-            costs.push((Reverse(in_bpf.map(|sample| sample.count.weight).sum::<u64>()), costs.len(), handle));
+            costs.push((Reverse(in_bpf.map(|sample| sample.count).sum::<Count>().weight), costs.len(), handle));
         }
         costs.retain(|(cost, ..)| cost.0 > 0);
         costs.sort_unstable_by_key(|(cost, nth, _)| (*cost, *nth));
@@ -235,7 +235,7 @@ impl<'p> Writer<'p> {
                 self.document.set_thread_name(thread, &label);
                 self.runs(thread, rows, &label);
                 self.samples(thread, samples.iter().map(|it| (it.sample, it.outside)), true);
-                let cost: u64 = samples.iter().map(|it| it.sample.count.weight).sum();
+                let cost = samples.iter().map(|it| it.sample.count).sum::<Count>().weight;
                 tracks.push((Reverse(cost), tracks.len(), thread));
             }
         }

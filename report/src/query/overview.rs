@@ -249,7 +249,7 @@ impl OverviewFacts<'_> {
         let bpf = event.total.count.weight;
         let kernel = busy.saturating_sub(user.weight).saturating_sub(bpf);
         let percent = |weight: u64| weight as f64 * 100.0 / whole as f64;
-        let idle = whole.saturating_sub(kernel + user.weight + bpf);
+        let idle = [kernel, user.weight, bpf].into_iter().fold(whole, u64::saturating_sub);
         let parts = MachineParts {
             idle: percent(idle),
             user: percent(user.weight),
