@@ -137,7 +137,7 @@ pub struct CpuTime {
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
     /// Half of a 95 % interval of `machine_percent`, in % of the machine. It covers the statistical error of the number of samples. For predictions,
-    /// it also allows for cost that samples do not show, such as cache misses: 10 % of the CPU time saved outside of removed owners' tasks.
+    /// it also allows for cost that samples do not show, such as cache misses: 15 % of the CPU time saved outside of removed owners' tasks.
     pub margin_percent: Option<f64>,
     /// CPU time, in thousandths of one CPU.
     pub millicpus: Option<f64>,

@@ -14,7 +14,7 @@ use std::io;
 
 /// Legend of the columns, and of costs that the prediction leaves out.
 const LEGEND: &str = "NOW: CPU time of the payer, in thousandths of one CPU; SAVED: the part that the removed programs take, also as %MACHINE; \
-    TAX %PAYER: SAVED as share of NOW. ±: half of the 95 % confidence interval from the number of samples; for predicted numbers, it includes ± 10 % \
+    TAX %PAYER: SAVED as share of NOW. ±: half of the 95 % confidence interval from the number of samples; for predicted numbers, it includes ± 15 % \
     of SAVED for costs that samples do not show, such as cache misses and mispredicted branches of the payers";
 /// Meaning of `≈`: other programs share the code of hooks.
 const SHARED: &str = "≈: programs that stay share hooks with the removed programs. Work that a hook does for each program is split by the runs of the programs";

@@ -27,9 +27,9 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Half of a 95 % interval of the cost that samples do not show, as a fraction of the predicted saving. Such cost arises because programs evict the
-/// tasks' cached data and branch predictions, and because the timer samples some code late. The value is not measured: it is the deviation that
-/// the bench `bill` allows.
-const UNSAMPLED_COST: f64 = 0.1;
+/// tasks' cached data and branch predictions, and because the timer samples some code late. Not measured in a recording: with this value, the
+/// intervals held in 52 of 56 random mixes of the bench `bill`, with a tenth in 50.
+const UNSAMPLED_COST: f64 = 0.15;
 
 /// Predicts the CPU time without the programs and owners that `patterns` name. All of `keys` together identify a payer; without keys, the name of the
 /// task does. The event `per` counts operations, for the CPU time per operation.
