@@ -62,12 +62,6 @@ pub(crate) struct Batch {
     pub(crate) found: BTreeMap<String, u64>,
 }
 
-impl Batch {
-    pub(crate) fn new(date: Date, id: String, recordings: u64, commit: Commit) -> Batch {
-        Batch { date, id, recordings, commit, ..Batch::default() }
-    }
-}
-
 /// Committed file.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
@@ -261,8 +255,8 @@ impl Lake {
             commit.insert(table.name.to_owned(), Listed { rows: recordings, bytes: bytes.len() as u64, sha256 });
             files.insert(table.name.to_owned(), bytes);
         }
-        let mut batch = Batch::new(date, id, recordings, commit);
-        batch.found = batch.commit.iter().map(|(table, listed)| (table.clone(), listed.bytes)).collect();
+        let found = commit.iter().map(|(table, listed)| (table.clone(), listed.bytes)).collect();
+        let mut batch = Batch { date, id, recordings, commit, found, ..Batch::default() };
         let is_replaced = |batch: &Batch| batch.date == date && replaced.contains(&batch.id);
         let kept = self.batches.iter().filter(|batch| batch.date == date && !is_replaced(batch));
         let kept: Vec<Batch> = kept.cloned().collect();

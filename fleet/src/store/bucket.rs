@@ -14,9 +14,9 @@ use crate::lake::Batch;
 use crate::parallel::{in_parallel, runtime};
 use crate::rows::Date;
 use crate::schema::SCHEMA_VERSION;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
-use datafusion::object_store::aws::AmazonS3Builder;
+use datafusion::object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use datafusion::object_store::path::Path as StorePath;
 use datafusion::object_store::prefix::PrefixStore;
 use datafusion::object_store::{
@@ -33,6 +33,15 @@ use std::time::{Duration, SystemTime};
 /// Limits on the attempts to send a request, and on their time.
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Settings that are a part of URLs or headers: `object_store` panics at invalid characters in them.
+const SETTINGS: [AmazonS3ConfigKey; 6] = [
+    AmazonS3ConfigKey::Bucket,
+    AmazonS3ConfigKey::Region,
+    AmazonS3ConfigKey::Endpoint,
+    AmazonS3ConfigKey::S3Endpoint,
+    AmazonS3ConfigKey::AccessKeyId,
+    AmazonS3ConfigKey::Token,
+];
 /// End of the names of generations and states.
 const JSON: &str = ".json";
 
@@ -51,8 +60,16 @@ impl Bucket {
         let name = name.with_context(|| format!("{url}: is neither a directory nor s3://BUCKET/PREFIX"))?;
         let (bucket, prefix) = name.split_once('/').unwrap_or((name, ""));
         let retry = RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-        let objects = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry).build();
-        let objects: Arc<dyn ObjectStore> = Arc::new(objects.with_context(|| format!("open {url}"))?);
+        let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+        for key in SETTINGS {
+            let value = builder.get_config_value(&key).unwrap_or_default();
+            let is_valid = value.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/+=[]".contains(c));
+            let host = value.split_once("://").map_or("", |(_, host)| host);
+            let has_host = host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
+            let is_complete = value.is_empty() || has_host || !key.as_ref().contains("endpoint");
+            ensure!(is_valid && is_complete, "{url}: {} is not valid", key.as_ref().to_uppercase());
+        }
+        let objects: Arc<dyn ObjectStore> = Arc::new(builder.build().with_context(|| format!("open {url}"))?);
         let lake = Bucket { url: url.into(), objects: Arc::new(PrefixStore::new(objects.clone(), prefix)) };
         let versions = lake.list("")?.common_prefixes;
         check_versions(&lake.url, versions.iter().filter_map(StorePath::filename))?;
@@ -60,16 +77,16 @@ impl Bucket {
         Ok(Bucket { url: lake.url.join(&version), objects: Arc::new(PrefixStore::new(lake.objects, version)) })
     }
 
-    /// Waits for a request. The error has the message of the server.
+    /// Waits for a request. The error has the message of the server, or else its first cause.
     fn wait<T>(&self, what: &str, key: &str, request: impl Future<Output = StoreResult<T>>) -> Result<T> {
         let error = match runtime()?.block_on(request) {
             Ok(done) => return Ok(done),
             Err(error) => anyhow!(error),
         };
-        let text = format!("{error:#}");
-        let message = text.split_once("<Message>").and_then(|(_, rest)| rest.split_once("</Message>"));
-        let error = message.map_or(error, |(message, _)| anyhow!("{message}"));
-        Err(error.context(format!("{what} {}", self.url.join(key).display())))
+        let cause = error.root_cause().to_string();
+        let message = cause.split_once("<Message>").and_then(|(_, rest)| rest.split_once("</Message>"));
+        let message = message.map_or(&*cause, |(message, _)| message);
+        bail!("{what} {}: {message}", self.url.join(key).display())
     }
 
     /// Lists the objects directly below a prefix, and the next parts of longer keys.

@@ -110,7 +110,8 @@ impl Store for Directory {
                 if let Some((id, Some((commit, recordings)))) =
                     id.map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()?
                 {
-                    batches.insert(name.clone(), Batch::new(date, id.to_owned(), recordings, commit));
+                    let id = id.to_owned();
+                    batches.insert(name.clone(), Batch { date, id, recordings, commit, ..Batch::default() });
                 }
                 match batches.get_mut(&name) {
                     Some(batch) => {

@@ -367,6 +367,16 @@ fn errors_of_an_object_store_are_clear() {
     is_refused(&lake.query(&["top", "--spark", "local[1]"]), "--spark: the lake must be in a directory");
     let unreachable = query(&lake.path()).env("AWS_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
     is_refused(&unreachable, "Connection refused");
+    for (name, value) in [
+        ("AWS_ENDPOINT", "127.0.0.1:1"),
+        ("AWS_ENDPOINT", "http://"),
+        ("AWS_REGION", "a b"),
+        ("AWS_ACCESS_KEY_ID", "a\nb"),
+    ] {
+        let output = query(&lake.path()).env(name, value).output().unwrap();
+        is_refused(&output, &format!("{name} is not valid"));
+    }
+    is_refused(&query(Path::new("s3://a b/lake")).output().unwrap(), "s3://a b/lake: AWS_BUCKET is not valid");
     server.tell("sign on");
     let denied = query(&lake.path()).env("AWS_SECRET_ACCESS_KEY", "wrong").output().unwrap();
     let allowed = query(&lake.path()).output().unwrap();
