@@ -16,6 +16,7 @@ use crate::rows::Date;
 use crate::schema::SCHEMA_VERSION;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
+use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use datafusion::object_store::path::Path as StorePath;
 use datafusion::object_store::prefix::PrefixStore;
@@ -64,9 +65,9 @@ impl Bucket {
         for key in SETTINGS {
             let value = builder.get_config_value(&key).unwrap_or_default();
             let is_valid = value.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/+=[]".contains(c));
-            let host = value.split_once("://").map_or("", |(_, host)| host);
-            let has_host = host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
-            let is_complete = value.is_empty() || has_host || !key.as_ref().contains("endpoint");
+            let authority = value.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+            let is_endpoint = key.as_ref().contains("endpoint") && !value.is_empty();
+            let is_complete = !is_endpoint || ObjectStoreUrl::parse(authority).is_ok();
             ensure!(is_valid && is_complete, "{url}: {} is not valid", key.as_ref().to_uppercase());
         }
         let objects: Arc<dyn ObjectStore> = Arc::new(builder.build().with_context(|| format!("open {url}"))?);

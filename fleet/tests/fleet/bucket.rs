@@ -369,7 +369,7 @@ fn errors_of_an_object_store_are_clear() {
     is_refused(&unreachable, "Connection refused");
     for (name, value) in [
         ("AWS_ENDPOINT", "127.0.0.1:1"),
-        ("AWS_ENDPOINT", "http://"),
+        ("AWS_ENDPOINT", "http://127.0.0.1:99999"),
         ("AWS_REGION", "a b"),
         ("AWS_ACCESS_KEY_ID", "a\nb"),
     ] {
