@@ -2,11 +2,13 @@
 //! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=500] [days=21] [programs=100] [history=0]`.
 //!
 //! With `history=N`, it measures other costs: imports of one day into an empty lake, and into a lake with N earlier days.
+//!
+//! Both also measure a lake in an S3-compatible server on this machine, if `setup/fleet-readers` has installed the server.
 #![allow(clippy::print_stdout, reason = "the output of the benchmark")]
 
 use std::error::Error;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufRead, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -66,6 +68,11 @@ fn main() -> Result<()> {
     println!("lake: {:.1} KB a recording", bytes_below(&lake.join("v2/current"))? as f64 / count / 1e3);
 
     queries(&lake)?;
+    if let Some(server) = Server::start()? {
+        let import = server.import(&files)?;
+        println!("import into a bucket: {:.0} recordings/s, {:.0} MiB", count / import.wall_s, import.peak_mib);
+        server.queries()?;
+    }
     let sql = place.path().join("sums.sql");
     std::fs::write(
         &sql,
@@ -124,15 +131,82 @@ fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
             println!("import of {name} after {days} days: {}/s, {peak_mib:.0} MiB", rates.join(", "));
         }
     }
-    queries(&place.path().join(format!("summaries-1-{}", ROUNDS - 1)))
+    queries(&place.path().join(format!("summaries-1-{}", ROUNDS - 1)))?;
+    if let Some(server) = Server::start()? {
+        server.import(&earlier)?;
+        let import = server.import(&summaries)?;
+        let rate = summaries.len() as f64 / import.wall_s;
+        println!("import of summaries into a bucket after {history} days: {rate:.0}/s, {:.0} MiB", import.peak_mib);
+        server.queries()?;
+    }
+    Ok(())
 }
 
+const QUESTIONS: [&str; 6] = ["top", "versions", "hosts", "functions", "counters", "regressed"];
+
 fn queries(lake: &Path) -> Result<()> {
-    for question in ["top", "versions", "hosts", "functions", "counters", "regressed"] {
+    for question in QUESTIONS {
         let asked = ask(lake, &[question, "--format", "json"])?;
         println!("{question}: {:.2} s, {:.0} MiB", asked.wall_s, asked.peak_mib);
     }
     Ok(())
+}
+
+/// S3-compatible server, which ends when its standard input is closed.
+struct Server {
+    process: Child,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Server {
+    /// Lake in the server's bucket.
+    const LAKE: &str = "s3://lakes/bench";
+
+    /// Starts the server; `None` if it is not installed.
+    fn start() -> Result<Option<Server>> {
+        let fleet = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let packages = fleet.join("target/readers/packages");
+        if !packages.join("moto").is_dir() {
+            println!("SKIP buckets: setup/fleet-readers installs an S3-compatible server");
+            return Ok(None);
+        }
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", packages).arg(fleet.join("tests/s3_server.py"));
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(process.stdout.as_mut().ok_or("no output")?).read_line(&mut line)?;
+        let names = ["AWS_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP"];
+        let values = line.split_whitespace().chain(["true"]).map(str::to_owned);
+        Ok(Some(Server { process, settings: names.into_iter().zip(values).collect() }))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(program());
+        command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Imports files. Without the sandbox, these may be recordings.
+    fn import(&self, files: &[PathBuf]) -> Result<Took> {
+        measured(self.command().args(["import", "--no-sandbox", "--out", Server::LAKE, "-"]), Some(files))
+    }
+
+    fn queries(&self) -> Result<()> {
+        for question in QUESTIONS {
+            let mut command = self.command();
+            let asked = measured(command.args(["query", question, "--format", "json", "--lake", Server::LAKE]), None)?;
+            println!("{question} over a bucket: {:.2} s, {:.0} MiB", asked.wall_s, asked.peak_mib);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        // A failure cannot be reported here.
+        let _ = self.process.wait();
+    }
 }
 
 /// Writes recordings of a fleet, given by host and day. Returns their names and the expected sums of the lake.

@@ -3,7 +3,7 @@
 use crate::engine::DataFusionEngine;
 use crate::lake::{Batch, Lake, batch_id};
 use crate::rows::Date;
-use crate::schema::{ProgRow, RecordingRow, Row, Table, fact_tables};
+use crate::schema::{ProgRow, Row, Table, tables};
 use anyhow::{Context, Result, ensure};
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use std::path::Path;
@@ -68,13 +68,16 @@ fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
         ensure!(is_all, "{}: {found} rows of {date} where {expected} were committed", table.name);
         Ok(rows)
     };
-    let facts = fact_tables().iter().map(&rows).collect::<Result<Vec<_>>>()?;
-    let recordings = rows(&RecordingRow::table())?;
+    let mut merged = Vec::new();
+    for table in tables() {
+        merged.push((table.clone(), rows(&table)?));
+    }
     let mut ids = Vec::new();
-    for batch in &recordings {
+    for batch in merged.last().map(|(_, recordings)| recordings).into_iter().flatten() {
         let column = batch.column_by_name("recording_id").context("recording has no column recording_id")?;
         ids.extend(column.as_string::<i32>().iter().flatten());
     }
+    let id = batch_id(ids.into_iter());
     let replaced = part.batches.iter().map(|batch| batch.id.clone()).collect();
-    lake.commit_batch(date, batch_id(ids.into_iter()), &facts, &recordings, &replaced)
+    lake.commit_batch(date, id, merged, &replaced)
 }

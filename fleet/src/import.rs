@@ -1,24 +1,29 @@
 //! Import: threads read recordings, and the lake gets them in batches that are committed completely or not at all.
 
-use crate::lake::{CURRENT, Lake};
+use crate::lake::{Batch, Committed, Lake};
 use crate::parallel::in_parallel;
 use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
-use crate::schema::{RecordingRow, Row, Rows};
+use crate::schema::{RecordingRow, Row, Rows, SCHEMA_VERSION};
+use crate::store::PARALLEL;
 use crate::summary;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use bprec_host::sandbox::{Confined, KeptAccess};
+use bytes::Bytes;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::TimestampMicrosecondType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 /// Why a compressed or rewritten copy of a recording is refused.
 const OTHER_FORM: &str =
     "not imported, because the lake already has this recording in another form (same host, same start time)";
+
+/// Why an import into an object store refuses recordings.
+const NO_SANDBOX: &str = "is not a summary; an import into an object store needs the network, which the sandbox for recordings does not allow: \
+                          `bprec-fleet summarize` makes a summary, or give --no-sandbox";
 
 /// Options for reading recordings.
 #[derive(Debug, clap::Args)]
@@ -69,20 +74,24 @@ pub(crate) struct Imported {
 /// # Errors
 /// Fails if the lake cannot be read or written. A recording that cannot be imported is reported; the import continues with the next recording.
 pub(crate) fn import(
-    lake: &Path,
+    path: &Path,
     names: impl Iterator<Item = Result<PathBuf>>,
     options: &ImportOptions,
     mut report: impl FnMut(Event<'_>),
 ) -> Result<Imported> {
-    let (mut lake, _lock) = Lake::open_to_write(lake)?;
-    options.read.confine(&lake.root.join(CURRENT), true);
+    let (mut lake, _lock) = Lake::open_to_write(path)?;
+    let is_local = lake.store.objects().is_none();
+    if is_local {
+        options.read.confine(&path.join(format!("v{SCHEMA_VERSION}/current")), true);
+    }
+    let takes_recordings = is_local || options.read.no_sandbox;
     let mut known = Known::default();
     let mut imported = Imported::default();
     let mut names = names.peekable();
     while names.peek().is_some() {
         let names: Vec<PathBuf> = names.by_ref().take(options.batch as usize).collect::<Result<_>>()?;
         let mut days: BTreeMap<Date, Rows> = BTreeMap::new();
-        let read = |name: &PathBuf| read(name, &options.read.given, &known);
+        let read = |name: &PathBuf| read(name, &options.read.given, &known, takes_recordings);
         for (name, read) in names.iter().zip(in_parallel(&names, options.read.threads, read)?) {
             let mut refuse = |error: &anyhow::Error| {
                 imported.refused += 1;
@@ -123,10 +132,11 @@ pub(crate) enum Event<'e> {
 }
 
 /// Reads a summary or a recording; `None` for a recording that the lake has.
-fn read(path: &Path, given: &GivenFacts, known: &Known) -> Result<Option<Vec<Recorded>>> {
+fn read(path: &Path, given: &GivenFacts, known: &Known, takes_recordings: bool) -> Result<Option<Vec<Recorded>>> {
     if let Some(recordings) = summary::read(path, given)? {
         return Ok(Some(recordings));
     }
+    ensure!(takes_recordings, "{}: {NO_SANDBOX}", path.display());
     let content = content_id(path)?;
     let is_new = !known.ids.contains(&content.0);
     is_new.then(|| Ok(vec![rows_of(path, content, given)?])).transpose()
@@ -152,16 +162,20 @@ enum Found {
 impl Known {
     /// Reads the recordings of a day at the first call for this day.
     fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
-        let read = lake.read_day(date)?.to_vec();
-        for batch in &read {
-            let file = lake.committed_of(batch, RecordingRow::table().name)?;
-            self.read(&file.path).with_context(|| format!("read {}", file.path.display()))?;
+        let batches = lake.read_day(date)?.to_vec();
+        let file = |batch: &Batch| lake.committed_of(batch, RecordingRow::table().name);
+        let files = batches.iter().map(file).collect::<Result<Vec<_>>>()?;
+        for files in files.chunks(PARALLEL as usize) {
+            for (file, bytes) in files.iter().zip(in_parallel(files, Some(PARALLEL), Committed::read)?) {
+                let read = bytes.and_then(|bytes| self.read(bytes));
+                read.with_context(|| format!("read {}", file.path.display()))?;
+            }
         }
         Ok(())
     }
 
-    fn read(&mut self, path: &Path) -> Result<()> {
-        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
+    fn read(&mut self, bytes: Bytes) -> Result<()> {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
         let columns = ["recording_id", "host_id", "start_time"];
         let mask = ProjectionMask::columns(reader.parquet_schema(), columns);
         for batch in reader.with_projection(mask).build()? {

@@ -1,36 +1,27 @@
-//! Lake on disk, and the commits that change it.
+//! Lake: batches of recordings, and the commits that change it, in a place of `store`.
 //!
-//! ```text
-//! v2/current ─▶ generations/17                                              the newest state of the lake
-//! v2/generations/17/<table>/date=<day> ─▶ ../../../days/<day>.12/<table>
-//! v2/days/<day>.12/<table>/<batch>.parquet                                  the state of a day since generation 12
-//! ```
-//!
-//! A writer creates a new state of a day: new files, and hard links to the files that stay. A new generation has a symbolic link to the state of each
-//! day. Renaming a link over `current` commits all tables at once. Until then, no directory that readers list has changed.
-//! A superseded generation is kept for [`HORIZON`], so that queries that have resolved `current` are not disturbed.
-//!
-//! A batch holds recordings of one day, with a file for each table. Its file of `recording` lists its other files with sizes and hashes. Queries skip
-//! files that are not listed.
+//! A batch holds recordings of one day, with a file for each table. Its commit lists the files with sizes and hashes, and is in the metadata of the
+//! file of `recording`. Queries skip files that are not listed.
 
+use crate::parallel::in_parallel;
 use crate::rows::Date;
-use crate::schema::{ProgRow, RecordingRow, Row, Rows, SCHEMA_VERSION, Table, fact_tables, tables};
+use crate::schema::{ProgRow, RecordingRow, Row, Rows, SCHEMA_VERSION, Table};
+use crate::store::{self, Day, Generation, PARALLEL, Store};
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
-use std::io::{BufReader, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
 /// Metadata key of the schema version, in each file.
 const VERSION_KEY: &str = "bprec.schema_version";
@@ -40,16 +31,9 @@ const COMMIT_KEY: &str = "bprec.commit";
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Empty range of days: no commit is read.
 pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
-/// Permissions of the directory `v2` of a new lake. Directories below get the permissions that `v2` has; files get the same without execution.
-const OWNER_ONLY: u32 = 0o700;
-/// Symbolic link to the newest generation.
-pub(crate) const CURRENT: &str = "current";
-const GENERATIONS: &str = "generations";
-const DAYS: &str = "days";
-/// End of a file name, after the id of the batch.
-const SUFFIX: &str = ".parquet";
-/// Time for which a superseded generation is kept.
-const HORIZON: Duration = Duration::from_secs(3600);
+/// Remedy for a changed file.
+pub(crate) const DAMAGED: &str =
+    "restore it, or remove the files of this name from all tables and import their recordings again";
 
 /// File of a batch, as listed in the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,171 +43,130 @@ pub(crate) struct Listed {
     pub(crate) sha256: String,
 }
 
-/// Commit of a batch: its files by table.
-type Commit = BTreeMap<String, Listed>;
+/// Commit of a batch: its files by table. In a directory, it lacks the file of `recording`, which has the commit in its metadata.
+pub(crate) type Commit = BTreeMap<String, Listed>;
 
 /// Committed batch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Batch {
+    #[serde(skip)]
     pub(crate) date: Date,
     pub(crate) id: String,
+    /// Name of the first state of the day that has this batch, if the place needs it to find the files.
+    pub(crate) state: String,
     /// Count of rows of `recording`.
     pub(crate) recordings: u64,
-    commit: Commit,
+    pub(crate) commit: Commit,
+    /// Sizes in bytes of the files that the place has, by table.
+    #[serde(skip)]
+    pub(crate) found: BTreeMap<String, u64>,
 }
 
 /// Committed file.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
     pub(crate) date: Date,
+    /// Path, or URL.
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// SHA-256 of the file as committed. `None` for a file of `recording`, which lists the hashes of the other files of its batch.
+    /// SHA-256 of the file as committed, if the commit has it.
     sha256: Option<String>,
+    store: Arc<dyn Store>,
 }
 
 impl Committed {
-    /// Compares the hash of the file with the committed hash. Files of `recording` have no committed hash and are not checked.
+    /// Compares the hash of the file with the committed hash.
     ///
     /// # Errors
     /// Fails if the hash differs or the file cannot be read.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(sha256) = &self.sha256 else { return Ok(()) };
         let at = || self.path.display().to_string();
-        let (found, _) = hash_of(&self.path).with_context(at)?;
+        let found = hex(&Sha256::digest(self.read().with_context(at)?));
         ensure!(found == *sha256, "{}: differs from the committed file (another SHA-256): {DAMAGED}", at());
         Ok(())
     }
-}
 
-/// Remedy for a changed file.
-const DAMAGED: &str = "restore it, or remove the files of this name from all tables and import their recordings again";
+    /// Compares the hash if the file is in a directory. An object store has checksums of its own, and hashing would transfer each file twice.
+    ///
+    /// # Errors
+    /// Fails as [`Committed::check`] does.
+    pub(crate) fn check_for_query(&self) -> Result<()> {
+        if self.store.objects().is_some() { Ok(()) } else { self.check() }
+    }
+
+    /// Reads the whole file.
+    pub(crate) fn read(&self) -> Result<Bytes> {
+        self.store.read(&self.path)
+    }
+}
 
 /// A generation of a lake, with the batches of the days that were read.
 #[derive(Debug, Clone)]
 pub(crate) struct Lake {
-    pub(crate) root: PathBuf,
-    /// Number of the generation; 0 for an empty lake.
-    generation: u64,
-    /// Directory of each day, below `days`.
-    states: BTreeMap<Date, String>,
-    /// Days for which the commits were read.
-    read: BTreeSet<Date>,
-    /// Batches, sorted by id within a day.
+    pub(crate) store: Arc<dyn Store>,
+    generation: Generation,
+    /// Batches of the days that were read, sorted by id within a day.
     pub(crate) batches: Vec<Batch>,
-    /// Files that no commit lists.
-    pub(crate) foreign: BTreeSet<PathBuf>,
+    /// Files that engines may read, but that no commit lists.
+    pub(crate) foreign: Vec<PathBuf>,
 }
 
 impl Lake {
     /// Opens the newest generation of an existing lake and reads the commits of `days`, first and last included.
     ///
     /// # Errors
-    /// Fails if the lake is missing or has a newer version, or if a file of `recording` cannot be read: sums would lack its batch.
+    /// Fails if the lake is missing or has a newer version, or if a commit cannot be read: sums would lack its batch.
     pub(crate) fn open(path: &Path, (from, to): (Date, Date)) -> Result<Lake> {
-        let root = root_of(path)?;
-        ensure!(
-            root.is_dir(),
-            "{}: is not a lake: the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it",
-            path.display()
-        );
-        let mut lake = Lake::newest(root)?;
-        for date in lake.days() {
-            if (from..=to).contains(&date) {
-                lake.read_day(date)?;
-            }
+        let store = store::open(path)?;
+        let generation = store.newest()?.with_context(|| {
+            format!(
+                "{}: is not a lake: the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it",
+                path.display()
+            )
+        })?;
+        let mut lake = Lake { store, generation, batches: Vec::new(), foreign: Vec::new() };
+        let dates: Vec<Date> = lake.days().into_iter().filter(|date| (from..=to).contains(date)).collect();
+        for day in in_parallel(&dates, Some(PARALLEL), |date| lake.store.read_day(&lake.generation, *date))? {
+            lake.add(day?);
         }
         Ok(lake)
     }
 
-    /// Opens a lake as its only writer, until the returned file is dropped; creates the lake if it is missing. Removes files that no reader needs.
-    /// Reads no commits.
+    /// Opens a lake as a writer; creates the lake if it is missing. Removes files that no reader needs. Reads no commits. A directory has no other
+    /// writer until the returned file is dropped.
     ///
     /// # Errors
     /// Fails if the lake cannot be created or locked, or has a newer version.
-    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, File)> {
-        let root = root_of(path)?;
-        create_directory(&root, OWNER_ONLY)?;
-        let lock = root.join(".lock");
-        let file = File::options().create(true).append(true).open(&lock);
-        let file = file.with_context(|| format!("open {}", lock.display()))?;
-        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", lock.display()))?;
-        let lake = Lake::newest(root)?;
-        for name in [GENERATIONS, DAYS] {
-            create_directory(&lake.root.join(name), mode_of(&lake.root)?)?;
-        }
-        lake.remove_unused()?;
-        Ok((lake, file))
+    pub(crate) fn open_to_write(path: &Path) -> Result<(Lake, Option<File>)> {
+        let store = store::open(path)?;
+        let lock = store.prepare()?;
+        let generation = store.newest()?.unwrap_or_default();
+        store.remove_unused(&generation)?;
+        Ok((Lake { store, generation, batches: Vec::new(), foreign: Vec::new() }, lock))
     }
 
-    fn newest(root: PathBuf) -> Result<Lake> {
-        let current = root.join(CURRENT);
-        let (generation, states) = match fs::read_link(&current) {
-            Ok(target) => {
-                let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
-                (number.with_context(|| format!("{}: is not a link to a generation", current.display()))?, target)
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, PathBuf::new()),
-            Err(error) => return Err(error).with_context(|| format!("read link {}", current.display())),
-        };
-        let states = if generation == 0 { BTreeMap::new() } else { states_of(&root.join(states))? };
-        Ok(Lake { root, generation, states, read: BTreeSet::new(), batches: Vec::new(), foreign: BTreeSet::new() })
+    fn add(&mut self, day: Day) {
+        self.batches.extend(day.batches);
+        self.foreign.extend(day.foreign);
     }
 
     /// Returns the days of the lake, sorted.
     pub(crate) fn days(&self) -> Vec<Date> {
-        self.states.keys().copied().collect()
+        self.generation.states.keys().copied().collect()
     }
 
     /// Reads the commits of a day at the first call for this day. Returns the batches that this call read.
     ///
     /// # Errors
-    /// Fails if a file of `recording` cannot be read.
+    /// Fails if a commit cannot be read.
     pub(crate) fn read_day(&mut self, date: Date) -> Result<&[Batch]> {
         let first = self.batches.len();
-        if !self.states.contains_key(&date) || !self.read.insert(date) {
-            return Ok(&[]);
-        }
-        for (name, path) in entries(&self.directory_of(RecordingRow::table().name, date))? {
-            match name.strip_suffix(SUFFIX).map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()? {
-                Some((id, Some((commit, recordings)))) => {
-                    self.batches.push(Batch { date, id: id.to_owned(), recordings, commit });
-                }
-                _ => drop(self.foreign.insert(path)),
-            }
-        }
-        let files: BTreeSet<String> = self.batches[first..].iter().map(|batch| batch.id.clone() + SUFFIX).collect();
-        for table in fact_tables() {
-            let found = entries(&self.directory_of(table.name, date))?;
-            self.foreign.extend(found.into_iter().filter(|(name, _)| !files.contains(name)).map(|(_, path)| path));
+        let is_read = self.batches.iter().any(|batch| batch.date == date);
+        if self.generation.states.contains_key(&date) && !is_read {
+            self.add(self.store.read_day(&self.generation, date)?);
         }
         Ok(&self.batches[first..])
-    }
-
-    /// Removes files of a killed writer, generations that were superseded at least [`HORIZON`] ago, and states of days that only these generations
-    /// have.
-    fn remove_unused(&self) -> Result<()> {
-        let (generations, days) = (self.root.join(GENERATIONS), self.root.join(DAYS));
-        let found = entries(&generations)?;
-        let numbered = found.iter().filter_map(|(name, path)| Some((name.parse::<u64>().ok()?, path)));
-        let numbered: BTreeMap<u64, &PathBuf> = numbered.filter(|(number, _)| *number <= self.generation).collect();
-        let mut superseded_at: Option<SystemTime> = None;
-        let (mut kept, mut states) = (BTreeSet::new(), BTreeSet::new());
-        for path in numbered.into_values().rev() {
-            // `elapsed` fails if the clock was set back; the generation is then kept.
-            if superseded_at.is_some_and(|at| at.elapsed().is_ok_and(|age| age >= HORIZON)) {
-                break;
-            }
-            superseded_at = Some(fs::metadata(path).and_then(|found| found.modified()).with_context(|| stat(path))?);
-            states.extend(states_of(path)?.into_values());
-            kept.insert(path);
-        }
-        let unused = found.iter().map(|(_, path)| path).filter(|path| !kept.contains(path)).cloned();
-        let of_days = entries(&days)?.into_iter().filter(|(name, _)| !states.contains(name)).map(|(_, path)| path);
-        for path in unused.chain(of_days) {
-            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
-        }
-        Ok(())
     }
 
     /// Commits a generation without the days before `first`, and returns these days.
@@ -231,21 +174,19 @@ impl Lake {
     /// # Errors
     /// Fails if the generation cannot be written; then nothing has changed.
     pub(crate) fn expire(&mut self, first: Date) -> Result<Vec<Date>> {
-        let (expired, kept) = self.states.clone().into_iter().partition::<BTreeMap<_, _>, _>(|(date, _)| *date < first);
+        let states = self.generation.states.clone();
+        let (expired, kept) = states.into_iter().partition::<BTreeMap<_, _>, _>(|(date, _)| *date < first);
         if !expired.is_empty() {
             self.publish(kept)?;
         }
         Ok(expired.into_keys().collect())
     }
 
-    fn directory_of(&self, table: &str, date: Date) -> PathBuf {
-        let generation = self.root.join(GENERATIONS).join(self.generation.to_string());
-        generation.join(table).join(format!("date={date}"))
-    }
-
-    /// Returns the path of a file.
-    fn path_of(&self, table: &str, date: Date, batch: &str) -> PathBuf {
-        self.directory_of(table, date).join(format!("{batch}{SUFFIX}"))
+    fn publish(&mut self, states: BTreeMap<Date, String>) -> Result<()> {
+        let next = Generation { number: self.generation.number + 1, states };
+        self.store.publish(&next)?;
+        self.generation = next;
+        Ok(())
     }
 
     /// Returns the committed files of a table.
@@ -261,8 +202,8 @@ impl Lake {
     /// # Errors
     /// Fails if the file is missing or has another size than was committed.
     pub(crate) fn committed_of(&self, batch: &Batch, table: &str) -> Result<Committed> {
-        let path = self.path_of(table, batch.date, &batch.id);
-        let bytes = fs::metadata(&path).with_context(|| stat(&path))?.len();
+        let path = self.store.path_of(&self.generation, batch, table);
+        let bytes = *batch.found.get(table).with_context(|| format!("{}: is missing: {DAMAGED}", path.display()))?;
         let listed = batch.commit.get(table);
         if let Some(listed) = listed {
             ensure!(
@@ -272,12 +213,13 @@ impl Lake {
                 listed.bytes
             );
         }
-        Ok(Committed { date: batch.date, path, bytes, sha256: listed.map(|listed| listed.sha256.clone()) })
+        let sha256 = listed.map(|listed| listed.sha256.clone());
+        Ok(Committed { date: batch.date, path, bytes, sha256, store: self.store.clone() })
     }
 
     /// Returns the lake restricted to these batches.
     pub(crate) fn part(&self, batches: Vec<Batch>) -> Lake {
-        Lake { batches, foreign: BTreeSet::new(), ..self.clone() }
+        Lake { batches, foreign: Vec::new(), ..self.clone() }
     }
 
     /// Returns the committed count of rows of a file.
@@ -292,93 +234,50 @@ impl Lake {
     pub(crate) fn commit(&mut self, date: Date, mut rows: Rows) -> Result<()> {
         let id = batch_id(rows.recordings.iter().map(|row| &*row.recording_id));
         drop_known(&mut rows.progs);
-        let (recordings, facts) = rows.sorted()?;
-        let facts: Vec<Vec<RecordBatch>> = facts.into_iter().map(|batch| vec![batch]).collect();
-        self.commit_batch(date, id, &facts, &[recordings], &BTreeSet::new())
+        self.commit_batch(date, id, rows.sorted()?, &BTreeSet::new())
     }
 
-    /// Writes and commits a batch with sorted rows of each table, in place of the batches `replaced` of this day.
+    /// Writes and commits a batch with sorted rows of each table, those of `recording` last, in place of the batches `replaced` of this day.
     pub(crate) fn commit_batch(
         &mut self,
         date: Date,
         id: String,
-        facts: &[Vec<RecordBatch>],
-        recordings: &[RecordBatch],
+        rows: Vec<(Table, Vec<RecordBatch>)>,
         replaced: &BTreeSet<String>,
     ) -> Result<()> {
-        // `batches` must have all batches of the day: the new state gets links only to the files of these batches.
+        // `batches` must have all batches of the day: the new state of the day has no others.
         self.read_day(date)?;
-        let state = format!("{date}.{}", self.generation + 1);
-        let directory = self.root.join(DAYS).join(&state);
-        for table in tables() {
-            let directory = directory.join(table.name);
-            create_directory(&directory, mode_of(&self.root)?)?;
-            for batch in self.batches.iter().filter(|batch| batch.date == date && !replaced.contains(&batch.id)) {
-                let file = self.path_of(table.name, date, &batch.id);
-                let link = directory.join(batch.id.clone() + SUFFIX);
-                fs::hard_link(&file, link).with_context(|| format!("link {}: {DAMAGED}", file.display()))?;
-            }
+        let (mut recordings, mut commit, mut files) = (0, Commit::new(), BTreeMap::new());
+        for (table, rows) in rows {
+            recordings = rows.iter().map(|rows| rows.num_rows() as u64).sum();
+            let bytes = encoded(&table, &rows, &commit)?;
+            let sha256 = hex(&Sha256::digest(&bytes));
+            commit.insert(table.name.to_owned(), Listed { rows: recordings, bytes: bytes.len() as u64, sha256 });
+            files.insert(table.name.to_owned(), bytes);
         }
-        let mut commit = Commit::new();
-        let path = |table: &Table| directory.join(table.name).join(id.clone() + SUFFIX);
-        for (table, rows) in fact_tables().iter().zip(facts) {
-            commit.insert(table.name.to_owned(), self.write(&path(table), table, rows, None)?);
-        }
-        let table = RecordingRow::table();
-        let recordings = self.write(&path(&table), &table, recordings, Some(&commit))?.rows;
-        for path in tables().iter().map(|table| directory.join(table.name)).chain([directory.clone()]) {
-            sync_directory(&path)?;
-        }
-        let mut states = self.states.clone();
-        states.insert(date, state);
+        let found = commit.iter().map(|(table, listed)| (table.clone(), listed.bytes)).collect();
+        let mut batch = Batch { date, id, recordings, commit, found, ..Batch::default() };
+        let is_replaced = |batch: &Batch| batch.date == date && replaced.contains(&batch.id);
+        let kept = self.batches.iter().filter(|batch| batch.date == date && !is_replaced(batch));
+        let kept: Vec<Batch> = kept.cloned().collect();
+        self.store.write_day(&self.generation, &kept, &mut batch, &files)?;
+        let mut states = self.generation.states.clone();
+        states.insert(date, batch.state.clone());
         self.publish(states)?;
-        self.read.insert(date);
-        self.batches.retain(|batch| batch.date != date || !replaced.contains(&batch.id));
-        self.batches.push(Batch { date, id, recordings, commit });
+        self.batches.retain(|batch| !is_replaced(batch));
+        self.batches.push(batch);
         Ok(())
     }
+}
 
-    /// Writes a generation with these states of days, and makes it the newest.
-    fn publish(&mut self, states: BTreeMap<Date, String>) -> Result<()> {
-        let next = self.generation + 1;
-        let directory = self.root.join(GENERATIONS).join(next.to_string());
-        for Table { name, .. } in tables() {
-            let directory = directory.join(name);
-            create_directory(&directory, mode_of(&self.root)?)?;
-            for (date, state) in &states {
-                link(&format!("../../../{DAYS}/{state}/{name}"), &directory.join(format!("date={date}")))?;
-            }
-            sync_directory(&directory)?;
-        }
-        let new = directory.with_extension("link");
-        link(&format!("{GENERATIONS}/{next}"), &new)?;
-        for directory in [&directory, &self.root.join(GENERATIONS), &self.root.join(DAYS)] {
-            sync_directory(directory)?;
-        }
-        let current = self.root.join(CURRENT);
-        fs::rename(&new, &current).with_context(|| format!("rename to {}", current.display()))?;
-        sync_directory(&self.root)?;
-        (self.generation, self.states) = (next, states);
-        Ok(())
-    }
-
-    /// Writes a new file.
-    fn write(&self, path: &Path, table: &Table, rows: &[RecordBatch], commit: Option<&Commit>) -> Result<Listed> {
-        let write = || -> Result<Listed> {
-            let mode = mode_of(&self.root)? & 0o666;
-            let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-            let options =
-                ArrowWriterOptions::new().with_properties(properties(table, commit)?).with_skip_arrow_metadata(true);
-            let mut writer = ArrowWriter::try_new_with_options(&mut file, table.schema.clone(), options)?;
-            rows.iter().try_for_each(|rows| writer.write(rows))?;
-            writer.close()?;
-            file.sync_all()?;
-            let rows = rows.iter().map(|rows| rows.num_rows() as u64).sum();
-            let (sha256, bytes) = hash_of(path)?;
-            Ok(Listed { rows, bytes, sha256 })
-        };
-        write().with_context(|| format!("write {}", path.display()))
-    }
+/// Returns the bytes of a Parquet file.
+fn encoded(table: &Table, rows: &[RecordBatch], commit: &Commit) -> Result<Bytes> {
+    let options = ArrowWriterOptions::new().with_properties(properties(table, commit)?).with_skip_arrow_metadata(true);
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema.clone(), options)?;
+    rows.iter().try_for_each(|rows| writer.write(rows))?;
+    writer.close()?;
+    Ok(bytes.into())
 }
 
 /// Returns the id of a batch, a hash of the ids of its recordings.
@@ -401,9 +300,9 @@ fn drop_known(progs: &mut Vec<ProgRow>) {
     progs.reverse();
 }
 
-fn properties(table: &Table, commit: Option<&Commit>) -> Result<WriterProperties> {
+fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
     let mut metadata = vec![KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string())];
-    if let Some(commit) = commit {
+    if table.name == RecordingRow::table().name {
         metadata.push(KeyValue::new(COMMIT_KEY.to_owned(), serde_json::to_string(commit)?));
     }
     let sorting = table.sorted_by.iter().map(|name| {
@@ -419,13 +318,6 @@ fn properties(table: &Table, commit: Option<&Commit>) -> Result<WriterProperties
     Ok(properties.build())
 }
 
-/// Returns the hash and the size of a file.
-fn hash_of(path: &Path) -> std::io::Result<(String, u64)> {
-    let mut hash = Sha256::new();
-    let bytes = hash_file(path, &mut hash)?;
-    Ok((hex(&hash.finalize()), bytes))
-}
-
 /// Adds the bytes of a file to a hash, and returns their count.
 pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> {
     std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
@@ -437,7 +329,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Reads a commit and its count of recordings; `None` if bprec-fleet did not write the file.
-fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
+pub(crate) fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
     let damaged = || {
         format!(
             "{}: cannot be read, so the files of its batch are unknown; restore it, or remove it and import its recordings again",
@@ -457,69 +349,4 @@ fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
 
 fn value_of<'m>(metadata: Option<&'m Vec<KeyValue>>, key: &str) -> Option<&'m str> {
     metadata?.iter().find(|entry| entry.key == key)?.value.as_deref()
-}
-
-/// Returns the directory of each day of a generation.
-fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
-    let links = entries(&generation.join(RecordingRow::table().name))?.into_iter();
-    let state = |(name, path): (String, PathBuf)| {
-        let state = fs::read_link(path).ok()?.parent()?.file_name()?.to_str()?.to_owned();
-        Some((name.strip_prefix("date=")?.parse().ok()?, state))
-    };
-    Ok(links.filter_map(state).collect())
-}
-
-/// Returns the directory with all files of this version of a lake.
-///
-/// # Errors
-/// Fails if the lake has another version.
-fn root_of(lake: &Path) -> Result<PathBuf> {
-    for (name, _) in lake.is_dir().then(|| entries(lake)).transpose()?.unwrap_or_default() {
-        let remedy = match name.strip_prefix('v').and_then(|version| version.parse::<i32>().ok()) {
-            Some(version) if version > SCHEMA_VERSION => "a newer bprec-fleet wrote it; use the newer one",
-            Some(version) if version < SCHEMA_VERSION => {
-                "programs of this earlier version have other keys; import the recordings into a new directory"
-            }
-            _ => continue,
-        };
-        bail!(
-            "{}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}",
-            lake.display()
-        );
-    }
-    Ok(lake.join(format!("v{SCHEMA_VERSION}")))
-}
-
-fn mode_of(path: &Path) -> Result<u32> {
-    let metadata = fs::metadata(path).with_context(|| stat(path))?;
-    Ok(metadata.permissions().mode() & 0o7777)
-}
-
-fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let at = || format!("read directory {}", directory.display());
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(directory).with_context(at)? {
-        let entry = entry.with_context(at)?;
-        entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-    }
-    entries.sort();
-    Ok(entries)
-}
-
-fn create_directory(directory: &Path, mode: u32) -> Result<()> {
-    let created = DirBuilder::new().recursive(true).mode(mode).create(directory);
-    created.with_context(|| format!("create {}", directory.display()))
-}
-
-fn link(target: &str, link: &Path) -> Result<()> {
-    symlink(target, link).with_context(|| format!("create {}", link.display()))
-}
-
-fn sync_directory(directory: &Path) -> Result<()> {
-    let at = || format!("sync {}", directory.display());
-    File::open(directory).and_then(|directory| directory.sync_all()).with_context(at)
-}
-
-fn stat(path: &Path) -> String {
-    format!("stat {}", path.display())
 }

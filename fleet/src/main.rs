@@ -1,9 +1,9 @@
 //! Recordings of many hosts in one lake of Parquet files, and queries over all of them.
 //!
 //! Path of the data: `rows` (a recording, through the reporter's model), sent in one file if a host makes a `summary` → `lake` (files,
-//! committed in batches) → `engine` (DataFusion or Spark over the committed files) → `query`, `regressed` → `answer` → `print`, `page`. `schema` has
-//! the tables, `identity` the key and the hooks of a program, `change` the statistics of `regressed`. All numbers come from the reporter;
-//! all sums from the engine.
+//! committed in batches) in a `store` (directory or bucket) → `engine` (DataFusion or Spark over the committed files) → `query`, `regressed` →
+//! `answer` → `print`, `page`. `schema` has the tables, `identity` the key and the hooks of a program, `change` the statistics of `regressed`. All
+//! numbers come from the reporter; all sums from the engine.
 
 mod answer;
 mod change;
@@ -19,6 +19,7 @@ mod query;
 mod regressed;
 mod rows;
 mod schema;
+mod store;
 mod summary;
 mod verify;
 
@@ -49,7 +50,7 @@ struct Command {
 enum Verb {
     /// Imports recordings and summaries into a lake; recordings that the lake has are skipped.
     Import {
-        /// Directory of the lake, created if missing.
+        /// Directory of the lake, or `s3://BUCKET/PREFIX`; created if missing.
         #[arg(long, value_name = "LAKE")]
         out: PathBuf,
         #[command(flatten)]
@@ -123,7 +124,7 @@ impl FilesArgs {
 
 #[derive(Debug, Args)]
 struct LakeArgs {
-    /// Directory of the lake.
+    /// Directory of the lake, or `s3://BUCKET/PREFIX`.
     #[arg(long, value_name = "LAKE")]
     lake: PathBuf,
 }

@@ -1,8 +1,21 @@
 //! Work on many files by several threads.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use std::num::NonZero;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::{Builder, Runtime};
+
+/// Returns the threads that run queries and wait for object stores. They start at the first call.
+pub(crate) fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if RUNTIME.get().is_none() {
+        let started = Builder::new_multi_thread().enable_all().build().context("start threads")?;
+        // Another thread may have been faster.
+        drop(RUNTIME.set(started));
+    }
+    RUNTIME.get().context("no threads")
+}
 
 /// Applies a function to each item. Returns the results in the order of the items. If `threads` is `None`, there is one thread per CPU.
 ///

@@ -41,7 +41,7 @@ pub(crate) fn label(text: &str) -> Result<(String, String), &'static str> {
 }
 
 /// Day, UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Date {
     /// Days since 1970-01-01.
     days: i64,

@@ -309,7 +309,7 @@ table! {
     }
 }
 
-/// Defines `Rows` with a field for each table. The files of the first table, `recording`, are the commits.
+/// Defines `Rows` with a field for each table. The files of `recording` have the commits.
 macro_rules! rows {
     ($recordings:ident: $recording:ident, $($facts:ident: $fact:ident,)*) => {
         /// Rows of recordings of one day, by table.
@@ -331,17 +331,20 @@ macro_rules! rows {
                 self.$recordings.iter().all(Row::is_valid) $(&& self.$facts.iter().all(Row::is_valid))*
             }
 
-            /// Sorts the rows. Returns those of `recording`, and those of the tables of [`fact_tables`].
-            pub(crate) fn sorted(&mut self) -> Result<(RecordBatch, Vec<RecordBatch>), ArrowError> {
-                $recording::sort(&mut self.$recordings);
+            /// Sorts the rows. Returns them by table, those of `recording` last.
+            pub(crate) fn sorted(&mut self) -> Result<Vec<(Table, Vec<RecordBatch>)>, ArrowError> {
                 $($fact::sort(&mut self.$facts);)*
-                Ok(($recording::batch(&self.$recordings)?, vec![$($fact::batch(&self.$facts)?),*]))
+                $recording::sort(&mut self.$recordings);
+                Ok(vec![
+                    $(($fact::table(), vec![$fact::batch(&self.$facts)?]),)*
+                    ($recording::table(), vec![$recording::batch(&self.$recordings)?]),
+                ])
             }
         }
 
-        /// All tables but `recording`.
-        pub(crate) fn fact_tables() -> Vec<Table> {
-            vec![$($fact::table()),*]
+        /// All tables, `recording` last.
+        pub(crate) fn tables() -> Vec<Table> {
+            vec![$($fact::table(),)* $recording::table()]
         }
     };
 }
@@ -354,9 +357,4 @@ rows! {
     events: EventRow,
     samples: SampleRow,
     counters: CounterRow,
-}
-
-/// All tables.
-pub(crate) fn tables() -> Vec<Table> {
-    std::iter::once(RecordingRow::table()).chain(fact_tables()).collect()
 }

@@ -2,10 +2,12 @@
 
 use crate::answer::Value;
 use crate::engine::{DataFusionEngine, Engine};
-use crate::lake::Lake;
+use crate::lake::{Batch, Lake};
+use crate::parallel::in_parallel;
 use crate::print::cell;
 use crate::rows::Date;
 use crate::schema::tables;
+use crate::store::PARALLEL;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -44,15 +46,13 @@ const ONE_HOST: (&str, &str) = (
 pub(crate) fn verify(path: &Path) -> Result<Findings> {
     let lake = Lake::open(path, (Date::MIN, Date::MAX))?;
     let mut findings = Findings { batches: lake.batches.len(), ..Findings::default() };
-    for batch in &lake.batches {
-        findings.recordings += batch.recordings;
-        for table in tables() {
-            findings.rows += lake.rows_of(batch, table.name);
-            if let Err(error) = lake.committed_of(batch, table.name).and_then(|file| file.check()) {
-                findings.faults.push(format!("{error:#}"));
-            }
-        }
-    }
+    let of_batch = |batch| tables().into_iter().map(move |table| (batch, table.name));
+    let files: Vec<(&Batch, &str)> = lake.batches.iter().flat_map(of_batch).collect();
+    findings.recordings = lake.batches.iter().map(|batch| batch.recordings).sum();
+    findings.rows = files.iter().map(|(batch, table)| lake.rows_of(batch, table)).sum();
+    let check = |(batch, table): &(&Batch, &str)| lake.committed_of(batch, table)?.check();
+    let checked = in_parallel(&files, Some(PARALLEL), check)?.into_iter();
+    findings.faults.extend(checked.filter_map(Result::err).map(|error| format!("{error:#}")));
     let remark = |path: &PathBuf| format!("{}: belongs to no commit, and no query reads it", path.display());
     findings.remarks.extend(lake.foreign.iter().map(remark));
     // Queries would only repeat that they refuse the damaged files.

@@ -3,6 +3,7 @@
 use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
 use crate::lake::{Committed, Lake};
+use crate::parallel::runtime;
 use crate::schema::{Table, tables};
 use anyhow::{Context, Result};
 use async_trait::async_trait;
@@ -24,13 +25,13 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
-use datafusion::object_store::path::Path as StorePath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
+use tokio::runtime::Runtime;
 
 /// Column with the day of a row, from the name of the file's directory.
 const DATE: &str = "date";
@@ -40,7 +41,7 @@ const MEMORY_BYTES: usize = 1 << 30;
 /// Tables of a lake, ready for queries.
 pub(crate) struct DataFusionEngine {
     context: SessionContext,
-    runtime: tokio::runtime::Runtime,
+    runtime: &'static Runtime,
 }
 
 impl DataFusionEngine {
@@ -52,13 +53,17 @@ impl DataFusionEngine {
         let pool = Arc::new(FairSpillPool::new(MEMORY_BYTES));
         let environment = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
         let context = SessionContext::new_with_config_rt(SessionConfig::new(), environment);
+        let mut url = ObjectStoreUrl::local_filesystem();
+        if let Some(objects) = lake.store.objects() {
+            url = ObjectStoreUrl::parse("lake://files")?;
+            context.register_object_store(url.as_ref(), objects);
+        }
         for table in tables() {
             let name = table.name;
-            let provider = LakeTable::new(table, lake.committed(name)?)?;
+            let provider = LakeTable::new(table, lake, url.clone())?;
             context.register_table(name, Arc::new(provider))?;
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().build().context("start threads")?;
-        Ok(DataFusionEngine { context, runtime })
+        Ok(DataFusionEngine { context, runtime: runtime()? })
     }
 
     /// Returns the rows of a query, with the column types of a table.
@@ -132,18 +137,17 @@ fn values(array: &ArrayRef) -> Result<Vec<Value>> {
 #[derive(Debug)]
 struct LakeTable {
     schema: TableSchema,
+    url: ObjectStoreUrl,
     files: Vec<(Committed, PartitionedFile)>,
     /// Files that have the committed hash and need no further check.
     checked: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl LakeTable {
-    fn new(table: Table, committed: Vec<Committed>) -> Result<LakeTable> {
+    fn new(table: Table, lake: &Lake, url: ObjectStoreUrl) -> Result<LakeTable> {
         let date: FieldRef = Arc::new(Field::new(DATE, DataType::Utf8, false));
-        let files = committed.into_iter().map(|committed| {
-            let path = &committed.path;
-            let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
-            let location = StorePath::from_absolute_path(&path)?;
+        let files = lake.committed(table.name)?.into_iter().map(|committed| {
+            let location = lake.store.location(&committed.path)?;
             let last_modified = SystemTime::UNIX_EPOCH.into();
             let meta = ObjectMeta { location, last_modified, size: committed.bytes, e_tag: None, version: None };
             let mut file = PartitionedFile::new_from_meta(meta);
@@ -152,7 +156,7 @@ impl LakeTable {
         });
         let files = files.collect::<Result<_>>()?;
         let schema = TableSchema::builder(table.schema).with_table_partition_cols(vec![date]).build();
-        Ok(LakeTable { schema, files, checked: Mutex::default() })
+        Ok(LakeTable { schema, url, files, checked: Mutex::default() })
     }
 
     /// Returns the files of the days that the filters select.
@@ -223,7 +227,7 @@ impl TableProvider for LakeTable {
             let schema = DFSchema::try_from(self.schema())?;
             source = source.with_predicate(session.create_physical_expr(filter, &schema)?);
         }
-        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
+        let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit);

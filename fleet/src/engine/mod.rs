@@ -62,5 +62,5 @@ fn no_condition(table: &str, condition: &str) -> String {
 /// # Errors
 /// Fails if the hash of a file differs; the message names the first such file.
 fn check(files: &[&Committed]) -> Result<()> {
-    in_parallel(files, None, |file| file.check())?.into_iter().collect()
+    in_parallel(files, None, |file| file.check_for_query())?.into_iter().collect()
 }

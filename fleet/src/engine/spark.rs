@@ -7,7 +7,7 @@ use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
 use crate::lake::{Committed, Lake};
 use crate::schema::{Table, tables};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,9 @@ impl SparkEngine {
     /// Returns the cluster `master`, reached by the `spark-submit` in `SPARK_HOME`, or else on `PATH`, with the committed files of a lake.
     ///
     /// # Errors
-    /// Fails if a file is missing or has another size than was committed.
+    /// Fails if a file is missing or has another size than was committed, or if the lake is in an object store.
     pub(super) fn open(master: &str, start_timeout: Duration, lake: &Lake) -> Result<SparkEngine> {
+        ensure!(lake.store.objects().is_none(), "--spark: the lake must be in a directory, not in an object store");
         let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
         let submit = home.map_or(SUBMIT.into(), |home| Path::new(&home).join("bin").join(SUBMIT));
         let view = |table: Table| Ok(View { committed: lake.committed(table.name)?, conditions: Vec::new(), table });

@@ -1,13 +1,14 @@
 //! The program under test, lakes for tests, and recordings of this repository.
 
 use bprec_generate::{Fleet, generate};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-use serde_json::Value;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Tables of a lake.
 pub(crate) const TABLES: [&str; 7] = ["recording", "prog", "attachment", "run_stats", "event", "sample", "counter"];
@@ -20,15 +21,79 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// Returns the program under test, which finds the server of [`server`] if it runs.
 pub(crate) fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_bprec-fleet"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bprec-fleet"));
+    if let Some(Some(server)) = SERVER.get() {
+        command.envs(server.settings());
+    }
+    command
 }
 
 pub(crate) fn run(args: &[&str]) -> Output {
     program().args(args).output().unwrap()
 }
 
-/// Returns the directory of Python packages with DuckDB and pandas; `None` if they are not installed. In CI, this is a failure.
+/// S3-compatible server. It ends with this process, because its standard input is closed then.
+pub(crate) struct Server {
+    /// The process and its output.
+    process: Mutex<(Child, BufReader<ChildStdout>)>,
+    endpoint: String,
+    access_key: String,
+    secret: String,
+}
+
+static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+
+/// Returns the server, which starts at the first call; `None` if it is not installed.
+pub(crate) fn server() -> Option<&'static Server> {
+    SERVER.get_or_init(|| Some(Server::start(&readers()?))).as_ref()
+}
+
+impl Server {
+    fn start(packages: &Path) -> Server {
+        let script = repository().join("fleet/tests/s3_server.py");
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", packages).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let [endpoint, access_key, secret] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("the server did not start: {line:?}")
+        };
+        let (endpoint, access_key, secret) = (endpoint.to_owned(), access_key.to_owned(), secret.to_owned());
+        Server { process: Mutex::new((child, output)), endpoint, access_key, secret }
+    }
+
+    /// Variables for the program.
+    pub(crate) fn settings(&self) -> [(&'static str, &str); 5] {
+        [
+            ("AWS_ENDPOINT", &self.endpoint),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", &self.access_key),
+            ("AWS_SECRET_ACCESS_KEY", &self.secret),
+        ]
+    }
+
+    /// Sends a command of `s3_server.py`, and returns the answer.
+    pub(crate) fn tell(&self, command: &str) -> Value {
+        let mut process = self.process.lock().unwrap();
+        writeln!(process.0.stdin.as_ref().unwrap(), "{command}").unwrap();
+        let mut line = String::new();
+        process.1.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Returns the keys of the objects below a prefix, without the prefix.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        let keys: Vec<String> = serde_json::from_value(self.tell(&format!("keys {prefix}/"))).unwrap();
+        keys.iter().map(|key| key[prefix.len() + 1..].to_owned()).collect()
+    }
+}
+
+/// Returns the directory of Python packages with DuckDB, pandas and an S3-compatible server; `None` if they are not installed. In CI, this is a failure.
 pub(crate) fn readers() -> Option<PathBuf> {
     let packages = repository().join("fleet/target/readers/packages");
     if packages.is_dir() {
@@ -127,18 +192,41 @@ pub(crate) fn copy_with_start(from: &Path, start_unix_ns: u64, to: &Path) {
     std::fs::write(to, bytes).unwrap();
 }
 
-/// Lake in a temporary directory, removed when dropped.
+/// Lake in a temporary directory, removed when dropped, or in a bucket.
 pub(crate) struct Lake {
     directory: tempfile::TempDir,
+    /// Prefix of the keys in the bucket.
+    prefix: Option<String>,
 }
 
 impl Lake {
     pub(crate) fn new() -> Lake {
-        Lake { directory: tempfile::tempdir().unwrap() }
+        Lake { directory: tempfile::tempdir().unwrap(), prefix: None }
     }
 
+    /// A lake in the bucket of [`server`].
+    pub(crate) fn in_bucket() -> Lake {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let prefix = format!("{}/lake", COUNT.fetch_add(1, Ordering::Relaxed));
+        Lake { prefix: Some(prefix), ..Lake::new() }
+    }
+
+    /// Prefix of the keys of a lake in the bucket.
+    pub(crate) fn prefix(&self) -> &str {
+        self.prefix.as_deref().unwrap()
+    }
+
+    /// Directory of the lake, or its URL.
     pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join("lake")
+        match &self.prefix {
+            Some(prefix) => PathBuf::from(format!("s3://lakes/{prefix}")),
+            None => self.directory.path().join("lake"),
+        }
+    }
+
+    /// Runs a command on the lake, given by the arguments before its name.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        program().args(args).arg(self.path()).output().unwrap()
     }
 
     pub(crate) fn import(&self, files: &[PathBuf], options: &[&str]) -> Output {

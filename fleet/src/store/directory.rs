@@ -1,0 +1,226 @@
+//! Lake in a directory.
+//!
+//! ```text
+//! v2/current ─▶ generations/17                                              the newest state of the lake
+//! v2/generations/17/<table>/date=<day> ─▶ ../../../days/<day>.12/<table>
+//! v2/days/<day>.12/<table>/<batch>.parquet                                  the state of a day since generation 12
+//! ```
+//!
+//! A new state of a day has new files, and hard links to the files that stay. A new generation has a symbolic link to the state of each day. Renaming
+//! a link over `current` commits all tables at once. Until then, no directory that readers list has changed.
+
+use super::{DAYS, Day, Files, GENERATIONS, Generation, HORIZON, SUFFIX, Store, check_versions};
+use crate::lake::{Batch, DAMAGED, read_commit};
+use crate::rows::Date;
+use crate::schema::{RecordingRow, Row, SCHEMA_VERSION, Table, tables};
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use datafusion::object_store::path::Path as StorePath;
+use rustix::fs::{FlockOperation, flock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Permissions of the directory `v2` of a new lake. Directories below get the permissions that `v2` has; files get the same without execution.
+const OWNER_ONLY: u32 = 0o700;
+/// Symbolic link to the newest generation.
+const CURRENT: &str = "current";
+
+/// Lake in a directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// Directory with all files of this version of the lake.
+    root: PathBuf,
+}
+
+impl Directory {
+    pub(super) fn open(lake: &Path) -> Result<Directory> {
+        let names = lake.is_dir().then(|| entries(lake)).transpose()?.unwrap_or_default();
+        check_versions(lake, names.iter().map(|(name, _)| &**name))?;
+        Ok(Directory { root: lake.join(format!("v{SCHEMA_VERSION}")) })
+    }
+
+    fn directory_of(&self, generation: &Generation, table: &str, date: Date) -> PathBuf {
+        let generation = self.root.join(GENERATIONS).join(generation.number.to_string());
+        generation.join(table).join(format!("date={date}"))
+    }
+}
+
+impl Store for Directory {
+    fn newest(&self) -> Result<Option<Generation>> {
+        if !self.root.is_dir() {
+            return Ok(None);
+        }
+        let current = self.root.join(CURRENT);
+        let target = match fs::read_link(&current) {
+            Ok(target) => target,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(Generation::default())),
+            Err(error) => return Err(error).with_context(|| format!("read link {}", current.display())),
+        };
+        let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
+        let number = number.with_context(|| format!("{}: is not a link to a generation", current.display()))?;
+        Ok(Some(Generation { number, states: states_of(&self.root.join(target))? }))
+    }
+
+    fn prepare(&self) -> Result<Option<File>> {
+        create_directory(&self.root, OWNER_ONLY)?;
+        let lock = self.root.join(".lock");
+        let file = File::options().create(true).append(true).open(&lock);
+        let file = file.with_context(|| format!("open {}", lock.display()))?;
+        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", lock.display()))?;
+        for name in [GENERATIONS, DAYS] {
+            create_directory(&self.root.join(name), mode_of(&self.root)?)?;
+        }
+        Ok(Some(file))
+    }
+
+    fn remove_unused(&self, newest: &Generation) -> Result<()> {
+        let found = entries(&self.root.join(GENERATIONS))?;
+        let numbered = found.iter().filter_map(|(name, path)| Some((name.parse::<u64>().ok()?, path)));
+        let numbered: BTreeMap<u64, &PathBuf> = numbered.filter(|(number, _)| *number <= newest.number).collect();
+        let mut superseded_at: Option<SystemTime> = None;
+        let (mut kept, mut states) = (BTreeSet::new(), BTreeSet::new());
+        for path in numbered.into_values().rev() {
+            // `elapsed` fails if the clock was set back; the generation is then kept.
+            if superseded_at.is_some_and(|at| at.elapsed().is_ok_and(|age| age >= HORIZON)) {
+                break;
+            }
+            superseded_at = Some(fs::metadata(path).and_then(|found| found.modified()).with_context(|| stat(path))?);
+            states.extend(states_of(path)?.into_values());
+            kept.insert(path);
+        }
+        let unused = found.iter().map(|(_, path)| path).filter(|path| !kept.contains(path)).cloned();
+        let of_days = entries(&self.root.join(DAYS))?.into_iter();
+        let of_days = of_days.filter(|(name, _)| !states.contains(name)).map(|(_, path)| path);
+        for path in unused.chain(of_days) {
+            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn read_day(&self, generation: &Generation, date: Date) -> Result<Day> {
+        let (mut batches, mut foreign) = (BTreeMap::new(), Vec::new());
+        // The files of `recording`, which is the last table, have the commits.
+        for table in tables().into_iter().rev() {
+            for (name, path) in entries(&self.directory_of(generation, table.name, date))? {
+                let id = name.strip_suffix(SUFFIX).filter(|_| table.name == RecordingRow::table().name);
+                if let Some((id, Some((commit, recordings)))) =
+                    id.map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()?
+                {
+                    let id = id.to_owned();
+                    batches.insert(name.clone(), Batch { date, id, recordings, commit, ..Batch::default() });
+                }
+                match batches.get_mut(&name) {
+                    Some(batch) => {
+                        let bytes = fs::metadata(&path).with_context(|| stat(&path))?.len();
+                        batch.found.insert(table.name.to_owned(), bytes);
+                    }
+                    None => foreign.push(path),
+                }
+            }
+        }
+        Ok(Day { batches: batches.into_values().collect(), foreign })
+    }
+
+    fn write_day(&self, base: &Generation, kept: &[Batch], batch: &mut Batch, files: &Files) -> Result<()> {
+        batch.state = format!("{}.{}", batch.date, base.number + 1);
+        let directory = self.root.join(DAYS).join(&batch.state);
+        let mode = mode_of(&self.root)?;
+        for (table, bytes) in files {
+            let directory = directory.join(table);
+            create_directory(&directory, mode)?;
+            for batch in kept {
+                let file = self.path_of(base, batch, table);
+                let link = directory.join(batch.id.clone() + SUFFIX);
+                fs::hard_link(&file, link).with_context(|| format!("link {}: {DAMAGED}", file.display()))?;
+            }
+            let path = directory.join(batch.id.clone() + SUFFIX);
+            let file = File::options().write(true).create_new(true).mode(mode & 0o666).open(&path);
+            let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+            written.with_context(|| format!("write {}", path.display()))?;
+            sync_directory(&directory)?;
+        }
+        sync_directory(&directory)
+    }
+
+    fn publish(&self, next: &Generation) -> Result<()> {
+        let Generation { number, states } = next;
+        let directory = self.root.join(GENERATIONS).join(number.to_string());
+        for Table { name, .. } in tables() {
+            let directory = directory.join(name);
+            create_directory(&directory, mode_of(&self.root)?)?;
+            for (date, state) in states {
+                link(&format!("../../../{DAYS}/{state}/{name}"), &directory.join(format!("date={date}")))?;
+            }
+            sync_directory(&directory)?;
+        }
+        let new = directory.with_extension("link");
+        link(&format!("{GENERATIONS}/{number}"), &new)?;
+        for directory in [&directory, &self.root.join(GENERATIONS), &self.root.join(DAYS)] {
+            sync_directory(directory)?;
+        }
+        let current = self.root.join(CURRENT);
+        fs::rename(&new, &current).with_context(|| format!("rename to {}", current.display()))?;
+        sync_directory(&self.root)
+    }
+
+    fn path_of(&self, generation: &Generation, batch: &Batch, table: &str) -> PathBuf {
+        self.directory_of(generation, table, batch.date).join(batch.id.clone() + SUFFIX)
+    }
+
+    fn read(&self, path: &Path) -> Result<Bytes> {
+        Ok(fs::read(path)?.into())
+    }
+
+    fn location(&self, path: &Path) -> Result<StorePath> {
+        let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
+        Ok(StorePath::from_absolute_path(path)?)
+    }
+}
+
+/// Returns the name of the state of each day of a generation.
+fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
+    let links = entries(&generation.join(RecordingRow::table().name))?.into_iter();
+    let state = |(name, path): (String, PathBuf)| {
+        let state = fs::read_link(path).ok()?.parent()?.file_name()?.to_str()?.to_owned();
+        Some((name.strip_prefix("date=")?.parse().ok()?, state))
+    };
+    Ok(links.filter_map(state).collect())
+}
+
+fn mode_of(path: &Path) -> Result<u32> {
+    let metadata = fs::metadata(path).with_context(|| stat(path))?;
+    Ok(metadata.permissions().mode() & 0o7777)
+}
+
+fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let at = || format!("read directory {}", directory.display());
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory).with_context(at)? {
+        let entry = entry.with_context(at)?;
+        entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn create_directory(directory: &Path, mode: u32) -> Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(mode).create(directory);
+    created.with_context(|| format!("create {}", directory.display()))
+}
+
+fn link(target: &str, link: &Path) -> Result<()> {
+    symlink(target, link).with_context(|| format!("create {}", link.display()))
+}
+
+fn sync_directory(directory: &Path) -> Result<()> {
+    let at = || format!("sync {}", directory.display());
+    File::open(directory).and_then(|directory| directory.sync_all()).with_context(at)
+}
+
+fn stat(path: &Path) -> String {
+    format!("stat {}", path.display())
+}
