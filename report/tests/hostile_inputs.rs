@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use bprec_generate::{Container, Shape, generate_bytes};
 use bprec_report::{
-    Error, ExportFormat, Input, MapsOptions, Options, Result, RewriteOptions, ScriptOptions, Session, Source, by_prog, counters,
-    header, maps, rewrite, script,
+    Error, ExportFormat, Input, MapsOptions, Options, Result, RewriteOptions, ScriptOptions, Session, Source, by_prog,
+    counters, header, maps, rewrite, script,
 };
 
 /// Size of the truncated file: whole pages for every page size.
