@@ -35,6 +35,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<String> {
         // A directory of its own, so that this build and builds for this machine do not wait for each other.
         .arg("--target-dir")
         .arg(crate::target_directory().join("arm64"))
+        // clippy judges types that differ between machines, such as `c_char`, by those of this machine.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", compiler)
         .env("LIBBPF_SYS_LIBRARY_PATH_aarch64_unknown_linux_gnu", libraries.join("lib/aarch64-linux-gnu"))
         .env("LIBBPF_SYS_EXTRA_CFLAGS", headers)
