@@ -148,6 +148,7 @@ pub struct BillParts {
     /// Samples in these parts that several owners may have caused: the owners share these samples in the ratio of the runs of their programs.
     pub shared: BillShare,
     /// Time, by run statistics, of programs that samples cannot show, such as those that run with interrupts off. It is in no other number of the bill.
+    /// Only in the first event with samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsampled: Option<UnsampledTime>,
 }

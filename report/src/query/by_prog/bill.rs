@@ -59,8 +59,10 @@ pub(crate) fn bill(
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
             lines.replace_by_measured(&index.states.holder_times, &owners, weight_of_ns);
         }
-        let unseen = unseen(&facts, &facts.event(event), 0..facts.programs.len());
-        notes.extend((at == 0).then(|| of_unseen(&facts, event, &unseen)).flatten());
+        // Only for the first event: a recording may have thousands of events, and of programs.
+        let programs = if at == 0 { facts.programs.len() } else { 0 };
+        let unseen = unseen(&facts, &facts.event(event), 0..programs);
+        notes.extend(of_unseen(&facts, event, &unseen));
         builder.event(event, lines, &unseen, lists_without_samples)
     });
     let events = events.collect();
