@@ -1,7 +1,7 @@
 //! Compares what reports say about the cost of agents with the CPU time that a machine saves without them. An agent is a process with BPF programs.
 //! Victims are loads of fixed work that run these programs. Needs root and an idle machine.
 //!
-//! `cargo bench --bench bill -- BPREC BPREC-LOAD pairs|traced|others|mixes [COUNT]`:
+//! `cargo bench --bench bill -- BPREC BPREC-LOAD pairs|traced|others|mixes [COUNT [OPERATIONS]]`:
 //! - `pairs`: the bill of a fixture agent, and of agents with only some of its parts, in 20 pairs of runs with and without the agent;
 //! - `traced`: the same for agents with kprobes and fentry programs, on kernels that have these;
 //! - `others`: the bill of bpftrace and of tools of libbpf-tools, in 5 pairs each;
@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Operations that each victim does in a run, such as system calls.
+/// Operations that each victim does in a run, such as system calls, if no other number is given.
 const OPERATIONS: u64 = 50_000;
-/// Sampling period in ns of CPU time.
-const PERIOD_NS: &str = "1000000";
+/// Sampling period in ns of CPU time for each 1,000 operations: runs with fewer operations have as many samples. The period is no multiple of the kernel's
+/// tick and of the load's periods, which an emulated CPU keeps to the instruction.
+const PERIOD_NS_PER_1000_OPERATIONS: u64 = 9_973;
 /// Names of the victims' tasks, and of the programs that they start.
 const VICTIM_TASKS: &str = "victim,true";
 /// Victims that run the programs of the fixture agent.
@@ -28,6 +29,8 @@ const VICTIMS: [&str; 3] = ["system_calls", "packets", "switches"];
 /// Agents, each with its parts: a program on a user probe, a program on a tracepoint, and the ring buffer that both write to. The first agent has all
 /// parts; the other agents show the cost of single parts.
 const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tracepoint,ring"];
+/// Rounds of work in each run of an agent's program, if the agent has only one part: with a single round, the victims alone vary by more than it costs.
+const LOOPS_OF_ONE_PART: u64 = 20;
 /// Agents of `traced`.
 const TRACED_AGENTS: [&str; 4] = ["uprobe,tracepoint,kprobe,fentry,ring", "kprobe,ring", "kprobe", "fentry"];
 /// Agents of the random mixes.
@@ -50,10 +53,11 @@ const MAX_DEVIATIONS: [f64; 2] = [10.0, 15.0];
 /// Seed of the random mixes: each run has the same mixes.
 const SEED: u64 = 29;
 
-/// Paths of the executables `bprec` and `bprec-load`.
+/// Paths of the executables `bprec` and `bprec-load`, and the operations that each victim does in a run.
 struct Programs {
     bprec: String,
     load: String,
+    operations: u64,
 }
 
 /// CPU time of one run, ns.
@@ -76,14 +80,18 @@ struct Billed {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [bprec, load, experiment, rest @ ..] = arguments.as_slice() else {
-        panic!("expected BPREC BPREC-LOAD pairs|traced|others|mixes [COUNT]")
+        panic!("expected BPREC BPREC-LOAD pairs|traced|others|mixes [COUNT [OPERATIONS]]")
     };
-    let programs = Programs { bprec: bprec.clone(), load: load.clone() };
-    let count = |default| rest.first().map_or(default, |text| text.parse().expect("a count"));
+    let number = |at: usize, default| rest.get(at).map_or(default, |text| text.parse().expect("a number"));
+    let programs = Programs { bprec: bprec.clone(), load: load.clone(), operations: number(1, OPERATIONS) };
+    let count = |default| number(0, default) as usize;
     match experiment.as_str() {
         "pairs" | "traced" => {
             let agents = if experiment == "pairs" { AGENTS } else { TRACED_AGENTS };
-            let agents = agents.map(|parts| (parts.to_owned(), VICTIMS.join(","), Kind::Fixture { parts, loops: 1 }));
+            let agents = agents.map(|parts| {
+                let loops = if parts.contains(',') { 1 } else { LOOPS_OF_ONE_PART };
+                (parts.to_owned(), VICTIMS.join(","), Kind::Fixture { parts, loops })
+            });
             programs.compare(&agents, count(20));
         }
         "others" => {
@@ -135,14 +143,18 @@ impl Programs {
         }
     }
 
+    fn period_ns(&self) -> String {
+        (self.operations * PERIOD_NS_PER_1000_OPERATIONS / 1000).to_string()
+    }
+
     /// Records the victims, beside an agent or alone.
     fn run(&self, kind: Option<Kind>, victims: &str) -> Run {
         let agent = kind.map(|kind| Agent::start(&self.load, kind));
         let path = recording();
         // Both runs of a pair are recorded, so that the cost of recording cancels out.
         let mut record = Command::new(&self.bprec);
-        record.args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
-        record.args(["--", &self.load, "victims", "--count", &OPERATIONS.to_string(), "--of", victims]);
+        record.args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"]).arg(&path);
+        record.args(["--", &self.load, "victims", "--count", &self.operations.to_string(), "--of", victims]);
         let victims_ns = field(&output(&mut record), "done", "cpu_ns");
         let run = match agent {
             None => Run { measured_ns: victims_ns, billed: Billed::default() },
@@ -192,7 +204,7 @@ impl Programs {
         );
         println!("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |");
         for _ in 0..mixes {
-            let mix = Mix::draw(&mut random);
+            let mix = Mix::draw(&mut random, self.operations);
             // A run without the agent before and one after it, so that a drift of the machine cancels out.
             let (before_ns, _) = self.measure(&mix, false);
             let (with_ns, prediction) = self.measure(&mix, true);
@@ -229,7 +241,7 @@ impl Programs {
         let path = recording();
         // All runs are recorded, so that the cost of recording cancels out.
         let mut record = Command::new(&self.bprec);
-        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", PERIOD_NS, "-o"]).arg(&path);
+        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"]).arg(&path);
         record.args(["--", &self.load, "victims", "--count", &mix.operations.to_string(), "--of", &mix.victims]);
         let victims_ns = field(&output(&mut record), "done", "cpu_ns");
         let prediction = agent.as_ref().map(|agent| {
@@ -354,14 +366,15 @@ struct Mix {
 }
 
 impl Mix {
-    fn draw(random: &mut Random) -> Mix {
+    /// Draws a mix with `least` to five times as many operations.
+    fn draw(random: &mut Random, least: u64) -> Mix {
         let chosen = 1 + random.below((1 << VICTIMS.len()) - 1);
         let victims = VICTIMS.iter().enumerate().filter(|(at, _)| chosen >> at & 1 != 0);
         Mix {
             agent: MIXED_AGENTS[random.below(MIXED_AGENTS.len() as u64) as usize],
             loops: 1 + random.below(100),
             victims: victims.map(|(_, name)| *name).collect::<Vec<_>>().join(","),
-            operations: 50_000 + random.below(200_000),
+            operations: least + random.below(4 * least),
             beside: (random.below(2) == 0).then(|| 1 + random.below(100)),
         }
     }
