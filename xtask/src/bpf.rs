@@ -1,12 +1,11 @@
 //! Compiles the BPF programs, and checks that the committed objects equal the compiler's output for their sources.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
+use xshell::{Shell, cmd};
 
-use crate::command::run;
+use crate::target_directory;
 use crate::tree::files_under;
 
 /// Directories of BPF sources; each object is next to its source.
@@ -17,79 +16,52 @@ const STRIP: &str = "llvm-strip-14";
 const PINNED_VERSION: &str = "14.0.6";
 
 /// Compiles every source and overwrites its committed object.
-pub(crate) fn rebuild() -> Result<()> {
+pub(crate) fn rebuild(sh: &Shell) -> Result<()> {
     for source in sources()? {
         let object = source.with_extension("o");
-        compile(&source, &object)?;
+        compile(sh, &source, &object)?;
         println!("{}", object.display());
     }
     Ok(())
 }
 
-/// Compiles every source into a temporary directory and compares the objects with the committed objects. Prints SKIP if the pinned compiler is
-/// missing.
-pub(crate) fn check() -> Result<()> {
-    let version = match Command::new(CLANG).arg("--version").output() {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(why) => {
-            println!("SKIP bpf objects: {CLANG}: {why}");
-            return Ok(());
-        }
-    };
+/// Compiles every source and compares the objects with the committed objects. Prints SKIP if the pinned compiler is missing.
+pub(crate) fn check(sh: &Shell) -> Result<()> {
+    let version = cmd!(sh, "{CLANG} --version").quiet().read().unwrap_or_else(|why| why.to_string());
     if !version.contains(PINNED_VERSION) {
         let found = version.lines().next().unwrap_or_default();
         println!("SKIP bpf objects: they are built with clang {PINNED_VERSION}, but this machine has {found:?}");
         return Ok(());
     }
-    let scratch = std::env::temp_dir().join(format!("xtask-bpf-{}", std::process::id()));
-    fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
-    let result = compare(&scratch);
-    fs::remove_dir_all(&scratch).with_context(|| format!("remove {}", scratch.display()))?;
-    result
-}
-
-fn compare(scratch: &Path) -> Result<()> {
-    let (mut compared, mut stale) = (0, Vec::new());
-    for source in sources()? {
-        let committed = source.with_extension("o");
-        let rebuilt = scratch.join("rebuilt.o");
-        compile(&source, &rebuilt)?;
-        let committed_bytes = fs::read(&committed).with_context(|| format!("read {}", committed.display()))?;
-        if committed_bytes != fs::read(&rebuilt)? {
-            stale.push(committed.display().to_string());
+    let (sources, rebuilt) = (sources()?, target_directory().join("rebuilt.bpf.o"));
+    ensure!(!sources.is_empty(), "no *.bpf.c found under {DIRECTORIES:?}");
+    let mut stale = Vec::new();
+    for source in &sources {
+        compile(sh, source, &rebuilt)?;
+        if sh.read_binary_file(source.with_extension("o"))? != sh.read_binary_file(&rebuilt)? {
+            stale.push(source.display().to_string());
         }
-        compared += 1;
     }
-    ensure!(compared > 0, "no *.bpf.c found under {DIRECTORIES:?}");
-    if !stale.is_empty() {
-        bail!("these objects differ from a build of their sources; run `cargo xtask bpf`: {}", stale.join(", "));
-    }
-    println!("{compared} BPF objects equal a build of their sources");
+    ensure!(
+        stale.is_empty(),
+        "objects differ from builds of these sources; run `cargo xtask bpf`: {}",
+        stale.join(", ")
+    );
+    println!("{} BPF objects equal a build of their sources", sources.len());
     Ok(())
 }
 
 fn sources() -> Result<Vec<PathBuf>> {
-    let mut sources = Vec::new();
-    for directory in DIRECTORIES {
-        sources.extend(
-            files_under(Path::new(directory))?
-                .into_iter()
-                .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".bpf.c"))),
-        );
-    }
-    Ok(sources)
+    let files = DIRECTORIES.into_iter().map(files_under).collect::<Result<Vec<_>>>()?;
+    Ok(files.into_iter().flatten().filter(|path| path.to_string_lossy().ends_with(".bpf.c")).collect())
 }
 
 /// Compiles one source. The two path options keep the checkout's path out of BTF, so every checkout produces the same bytes.
-fn compile(source: &Path, object: &Path) -> Result<()> {
-    let here = std::env::current_dir()?;
-    let mut clang = Command::new(CLANG);
-    clang.args(["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-fdebug-compilation-dir=."]);
-    clang.arg(format!("-ffile-prefix-map={}=.", here.display()));
+fn compile(sh: &Shell, source: &Path, object: &Path) -> Result<()> {
+    let paths = format!("-ffile-prefix-map={}=.", sh.current_dir().display());
     // clang writes BTF only with -g; the names of fixtures without BTF end in `nobtf`.
-    if !source.to_string_lossy().ends_with("nobtf.bpf.c") {
-        clang.arg("-g");
-    }
-    run(clang.arg("-c").arg(source).arg("-o").arg(object))?;
-    run(Command::new(STRIP).arg("-g").arg(object))
+    let btf = (!source.to_string_lossy().ends_with("nobtf.bpf.c")).then_some("-g");
+    let options = "-O2 -target bpf -mcpu=v3 -Wall -Werror -fdebug-compilation-dir=.".split(' ');
+    cmd!(sh, "{CLANG} {options...} {paths} {btf...} -c {source} -o {object}").quiet().run()?;
+    Ok(cmd!(sh, "{STRIP} -g {object}").quiet().run()?)
 }

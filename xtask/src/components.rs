@@ -1,14 +1,12 @@
 //! Components that bprec is linked with, for redistributors: the texts of the licences, and a bill of materials.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::command::{cargo, output};
+use xshell::{Shell, cmd};
 
 /// The platforms that releases are built for.
 const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
@@ -23,41 +21,41 @@ const IN_STATIC: [(&str, &str, &str); 3] = [
     ("zlib", "Zlib", "zlib1g-dev"),
 ];
 
-/// A package of the lock file.
-struct Component {
+/// Format with which dpkg prints the version of the source of a package.
+const SOURCE_VERSION: &str = "${source:Version}";
+
+/// A package that `bprec` is linked with, as `cargo metadata` describes it.
+#[derive(Deserialize)]
+pub(crate) struct Component {
     name: String,
     version: String,
-    licence: String,
-    /// Checksum in the lock file; `None` for the packages of this repository.
-    checksum: Option<String>,
-    is_own: bool,
-    manifest: String,
+    license: String,
+    source: Option<String>,
+    manifest_path: PathBuf,
 }
 
 /// Prints every component with its licence, then the text of each licence once.
-pub(crate) fn third_party() -> Result<()> {
-    let components: Vec<Component> = components()?.into_iter().filter(|it| !it.is_own).collect();
+pub(crate) fn third_party(sh: &Shell) -> Result<()> {
+    let components: Vec<Component> = linked(sh)?.into_iter().filter(|it| it.source.is_some()).collect();
     println!("# Libraries that bprec is linked with\n");
     println!(
         "If a component offers a choice of licences (OR, or /), this project may use it under any of them that deny.toml allows. It uses \
          libbpf-rs and libbpf-sys under BSD-2-Clause.\n"
     );
     println!("| component | version | licence |\n| --- | --- | --- |");
-    for Component { name, version, licence, .. } in &components {
-        println!("| {name} | {version} | {licence} |");
+    for Component { name, version, license, .. } in &components {
+        println!("| {name} | {version} | {license} |");
     }
     for (name, licence, of) in IN_C {
         println!("| {name} | as in {of} | {licence} |");
     }
     let mut texts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for component in &components {
-        let directory = Path::new(&component.manifest).parent().context("the manifest has no directory")?;
-        for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
-            let path = entry?.path();
+        for path in sh.read_dir(component.manifest_path.parent().context("the manifest has no directory")?)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_uppercase();
             let is_licence = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
             if path.is_file() && is_licence.iter().any(|prefix| name.starts_with(prefix)) {
-                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+                let text = sh.read_file(&path)?;
                 texts.entry(text.trim_end().replace('\r', "")).or_default().insert(&component.name);
             }
         }
@@ -69,41 +67,40 @@ pub(crate) fn third_party() -> Result<()> {
     Ok(())
 }
 
-/// Prints the components as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same bytes. For the static
-/// executable, also prints Debian's libraries that are linked into it, with the versions that are installed on this machine.
-pub(crate) fn sbom(is_static: bool) -> Result<()> {
-    let components = components()?;
-    let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;
+/// Prints the components of the static executable as CycloneDX 1.5, without a time or a serial number, so that the same lock file gives the same
+/// bytes. Debian's libraries have the versions that are installed on this machine.
+pub(crate) fn sbom(sh: &Shell) -> Result<()> {
+    let lock: Value = toml::from_str(&sh.read_file("Cargo.lock")?)?;
+    let (own, others): (Vec<_>, Vec<_>) = linked(sh)?.into_iter().partition(|it| it.name == "bprec");
     let of = |it: &Component| {
-        let licence = it.licence.replace('/', " OR ");
+        let licence = it.license.replace('/', " OR ");
         let mut component = library(&format!("pkg:cargo/{}@{}", it.name, it.version), &it.name, &it.version, &licence);
-        if let Some(sum) = &it.checksum {
+        let mut locked = lock["package"].as_array().into_iter().flatten();
+        let locked = locked.find(|locked| locked["name"] == it.name && locked["version"] == it.version);
+        // Packages of this repository have no checksum.
+        if let Some(sum) = locked.and_then(|locked| locked.get("checksum")) {
             component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         }
         component
     };
-    let in_c = IN_C.iter().map(|(name, licence, of)| {
-        json!({
-            "type": "library",
-            "name": name,
-            "description": format!("version of the crate {of}"),
-            "licenses": [{ "expression": licence }],
-        })
-    });
-    let mut linked = components.iter().filter(|it| it.name != "bprec").map(of).chain(in_c).collect::<Vec<_>>();
-    if is_static {
-        for (name, licence, package) in IN_STATIC {
-            linked.push(from_debian(name, licence, &debian_version(package)?));
-        }
+    let mut components: Vec<Value> = others.iter().map(of).collect();
+    for (name, licence, of) in IN_C {
+        let version = format!("version of the crate {of}");
+        let licences = json!([{ "expression": licence }]);
+        components.push(json!({ "type": "library", "name": name, "description": version, "licenses": licences }));
     }
-    let mut program = of(own);
+    for (name, licence, package) in IN_STATIC {
+        let version = cmd!(sh, "dpkg-query --show --showformat {SOURCE_VERSION} {package}").quiet().read()?;
+        components.push(from_debian(name, licence, &version));
+    }
+    let mut program = of(own.first().context("cargo metadata does not name bprec")?);
     program["type"] = Value::from("application");
     let bill = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
         "metadata": { "component": program },
-        "components": linked,
+        "components": components,
     });
     println!("{}", serde_json::to_string_pretty(&bill)?);
     Ok(())
@@ -126,70 +123,30 @@ fn library(reference: &str, name: &str, version: &str, licence: &str) -> Value {
     })
 }
 
-/// Version of the source of an installed package.
-fn debian_version(package: &str) -> Result<String> {
-    let arguments = ["--show", "--showformat", "${source:Version}", package];
-    output(Command::new("dpkg-query").args(arguments))
-}
-
-/// Count of components.
-pub(crate) fn count() -> Result<usize> {
-    components().map(|components| components.len())
-}
-
-/// Returns `bprec` and the packages that it is linked with on any release platform, sorted by name.
-fn components() -> Result<Vec<Component>> {
-    let metadata: Value =
-        serde_json::from_str(&output(&mut cargo(&["metadata", "--format-version", "1", "--locked"]))?)?;
-    let linked = linked()?;
-    let lock = fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
-    let mut components: Vec<Component> = metadata["packages"]
-        .as_array()
-        .context("cargo metadata names no packages")?
-        .iter()
-        .filter(|package| {
-            let text = |name: &str| package[name].as_str().unwrap_or_default().to_owned();
-            linked.contains(&(text("name"), text("version")))
-        })
-        .map(|package| {
-            let text = |name: &str| package[name].as_str().map(str::to_owned);
-            let name = text("name").context("a package has no name")?;
-            let version = text("version").context("a package has no version")?;
-            Ok(Component {
-                licence: text("license").with_context(|| format!("{name} names no licence"))?,
-                checksum: checksum(&lock, &name, &version),
-                is_own: package["source"].is_null(),
-                manifest: text("manifest_path").context("a package has no manifest")?,
-                name,
-                version,
-            })
-        })
-        .collect::<Result<_>>()?;
+/// Returns `bprec` and the packages that it is linked with on any release platform, sorted by name. Packages that only run during the build are
+/// excluded.
+pub(crate) fn linked(sh: &Shell) -> Result<Vec<Component>> {
+    let edges = ["--edges=normal,no-proc-macro", "--prefix=none"];
+    let platforms = PLATFORMS.map(|platform| format!("--target={platform}"));
+    let tree = cmd!(sh, "cargo tree --locked --package bprec {edges...} {platforms...}").quiet().read()?;
+    // A line has the form `name v1.2.3 (path)`.
+    let linked: BTreeSet<_> = tree.lines().filter_map(|it| it.split_once(" v")).collect();
+    let linked = |it: &Value| {
+        let version = it["version"].as_str().unwrap_or_default();
+        linked.iter().any(|(name, rest)| it["name"] == *name && rest.split(' ').next() == Some(version))
+    };
+    let metadata = cmd!(sh, "cargo metadata --format-version 1 --locked").quiet().read()?;
+    let mut metadata: Value = serde_json::from_str(&metadata)?;
+    let packages = metadata["packages"].as_array_mut().context("cargo metadata names no packages")?;
+    packages.retain(linked);
+    let mut components = Vec::<Component>::deserialize(metadata["packages"].take()).context("read a package")?;
     components.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     Ok(components)
 }
 
-/// Returns names and versions of the packages that `bprec` is linked with on any release platform. Packages that only run during the build
-/// are excluded.
-fn linked() -> Result<BTreeSet<(String, String)>> {
-    let platforms = PLATFORMS.iter().flat_map(|platform| ["--target", platform]);
-    let arguments = ["tree", "--locked", "--package", "bprec", "--edges", "normal,no-proc-macro", "--prefix", "none"];
-    let printed = output(&mut cargo(&arguments.into_iter().chain(platforms).collect::<Vec<_>>()))?;
-    // Each line has the form `name v1.2.3 (path)`.
-    let words = printed.lines().filter_map(|line| line.split_once(" v"));
-    Ok(words.map(|(name, rest)| (name.into(), rest.split(' ').next().unwrap_or(rest).into())).collect())
-}
-
-/// Returns the checksum of a package in the lock file.
-fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
-    let head = format!("name = \"{name}\"\nversion = \"{version}\"\n");
-    let package = lock.split("[[package]]").find(|package| package.trim_start().starts_with(&head))?;
-    package.lines().find_map(|line| line.strip_prefix("checksum = \"")?.strip_suffix('"')).map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{checksum, from_debian};
+    use super::from_debian;
 
     /// Package URLs follow the [specification](https://github.com/package-url/purl-spec): a plus sign is escaped, a colon is not.
     #[test]
@@ -197,13 +154,5 @@ mod tests {
         let zlib = from_debian("zlib", "Zlib", "1:1.2.13.dfsg-1+b1");
         assert_eq!(zlib["purl"], "pkg:deb/debian/zlib@1:1.2.13.dfsg-1%2Bb1?arch=source");
         assert_eq!(zlib["version"], "1:1.2.13.dfsg-1+b1");
-    }
-
-    #[test]
-    fn a_checksum_is_of_that_version() {
-        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0\"\nchecksum = \"11\"\n\n[[package]]\nname = \"a\"\nversion = \"2.0\"\n\
-                    checksum = \"22\"\n\n[[package]]\nname = \"own\"\nversion = \"1.0\"\n";
-        assert_eq!(checksum(lock, "a", "2.0").as_deref(), Some("22"));
-        assert_eq!(checksum(lock, "own", "1.0"), None);
     }
 }

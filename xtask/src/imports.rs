@@ -1,10 +1,9 @@
 //! Checks the imports between the folders of a crate: a folder imports only from folders before it. Tests are excluded.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
+use xshell::Shell;
 
 use crate::tree::files_under;
 
@@ -15,23 +14,21 @@ const CRATES: [(&str, &[&str]); 2] = [
 ];
 
 /// Checks all crates.
-pub(crate) fn check() -> Result<()> {
+pub(crate) fn check(sh: &Shell) -> Result<()> {
     let (mut wrong, mut checked) = (Vec::new(), 0);
     for (root, folders) in CRATES {
-        let lib = fs::read_to_string(format!("{root}/lib.rs")).with_context(|| format!("{root}/lib.rs"))?;
+        let lib = sh.read_file(format!("{root}/lib.rs"))?;
         let names = exported(&lib);
-        for path in files_under(Path::new(root))? {
+        for path in files_under(root)? {
             let file = path.strip_prefix(root)?.display().to_string();
             if file.ends_with(".rs") && !file.ends_with("tests.rs") {
-                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-                wrong.extend(faults(&file, &text, folders, &names).into_iter().map(|fault| format!("{root}: {fault}")));
+                let later = faults(&file, &sh.read_file(&path)?, folders, &names);
+                wrong.extend(later.into_iter().map(|fault| format!("{root}: {fault}")));
                 checked += 1;
             }
         }
     }
-    if !wrong.is_empty() {
-        bail!("\n  {}", wrong.join("\n  "));
-    }
+    ensure!(wrong.is_empty(), "\n  {}", wrong.join("\n  "));
     println!("{checked} source files import in one direction");
     Ok(())
 }
@@ -53,24 +50,18 @@ fn faults(file: &str, text: &str, folders: &[&str], exported: &BTreeMap<&str, &s
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
     let code: String = text.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join(" ");
     let names = code.split("crate::").skip(1).flat_map(|path| match path.strip_prefix('{') {
-        // Only names directly below the root matter; a name in inner braces is below one of these names.
         Some(list) => {
-            let mut depth = 1;
-            let end = list.find(|c: char| {
-                depth += i32::from(c == '{') - i32::from(c == '}');
-                depth == 0
-            });
-            let list = &list[..end.unwrap_or(list.len())];
-            let mut depth = 0;
-            let parts = list.split(move |c: char| {
-                depth += i32::from(c == '{') - i32::from(c == '}');
-                c == ',' && depth == 0
-            });
-            parts.filter_map(|part| words(part).next()).collect()
+            let mut list = list.split(';').next().unwrap_or(list).to_owned();
+            // Only names directly below the root matter; a name in inner braces is below one of these names.
+            while let Some(at) = list.rfind('{') {
+                let end = list[at..].find('}').map_or(list.len(), |end| at + end + 1);
+                list.replace_range(at..end, "");
+            }
+            list.split([',', '}']).filter_map(|part| Some(words(part).next()?.to_owned())).collect()
         }
-        None => Vec::from_iter(words(path).next()),
+        None => Vec::from_iter(words(path).next().map(str::to_owned)),
     });
-    let targets = names.map(|name| exported.get(name).copied().unwrap_or(name));
+    let targets = names.map(|name| exported.get(&*name).map_or(name.clone(), |folder| (*folder).to_owned()));
     let later = targets.filter(|target| rank(target).is_some_and(|rank| rank > own));
     later.map(|target| format!("{file} imports {target}")).collect()
 }

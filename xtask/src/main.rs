@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bpf;
-mod command;
+mod builds;
 mod components;
 mod fuzz;
 mod imports;
@@ -13,22 +13,24 @@ mod instructions;
 mod neighbours;
 mod pictures;
 mod release;
-mod repeats;
 mod skips;
 mod tally;
 mod test;
 mod tree;
 mod vm;
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
+use xshell::Shell;
 
 const USAGE: &str = "usage: cargo xtask <task>
   bpf               rebuild every *.bpf.o from its source
   bpf --check       compare the committed objects with a rebuild
-  fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
   fuzz SECONDS [FUZZER...]
                     build the fuzzers, and run each for SECONDS
   instructions      count the instructions of reports under callgrind, and overwrite the committed figures
@@ -39,7 +41,7 @@ const USAGE: &str = "usage: cargo xtask <task>
   release --check [TAG]
                     check the conditions for a release, with this tag
   third-party       print the components that bprec is linked with, and their licences
-  sbom [static]     print them as CycloneDX JSON; with `static`, also Debian's libraries in the static program
+  sbom              print those of the static program as CycloneDX JSON, with Debian's libraries
   tree              check headers, file sizes, stray machine paths, the direction of imports, and the first words of comments
   check             format, lints, rules of the tree, and the tests that need no root and change nothing
   test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, and one line with the totals of all test programs
@@ -67,43 +69,49 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (task, rest) = arguments.split_first().context(USAGE)?;
-    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-    std::env::set_current_dir(root()?)?;
-    match (task.as_str(), rest.as_slice()) {
-        ("bpf", []) => bpf::rebuild(),
-        ("bpf", ["--check"]) => bpf::check(),
-        ("fuzz-seeds", []) => fuzz::seeds("fuzz/corpus".as_ref()),
-        ("fuzz", [seconds, names @ ..]) => fuzz::run(seconds, names),
-        ("instructions", []) => instructions::run(false),
-        ("instructions", ["--check"]) => instructions::run(true),
-        ("pictures", []) => pictures::make(),
-        ("pictures", ["--check"]) => pictures::check(),
-        ("release", ["--check"]) => release::check(None),
-        ("release", ["--check", tag]) => release::check(Some(tag)),
-        ("third-party", []) => components::third_party(),
-        ("sbom", []) => components::sbom(false),
-        ("sbom", ["static"]) => components::sbom(true),
-        ("tree", []) => tree::check().and_then(|()| imports::check()),
-        ("check", []) => test::offline(),
-        ("test", arguments) => test::run(arguments),
-        ("test-beside", arguments) => test::beside_others(arguments),
-        ("test-everywhere", []) => test::everywhere(),
-        ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
-        ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
-        ("bench-bill", [guest, experiment @ ..]) => vm::bench_bill(guest, experiment),
-        ("vm", arguments) => vm::main(arguments),
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run this program as `cargo xtask`")?);
+    std::env::set_current_dir(manifest.parent().context("the crate has no parent directory")?)?;
+    let sh = &Shell::new()?;
+    match arguments[..] {
+        ["bpf"] => bpf::rebuild(sh),
+        ["bpf", "--check"] => bpf::check(sh),
+        ["fuzz", seconds, ref names @ ..] => fuzz::run(sh, seconds, names),
+        ["instructions"] => instructions::run(sh, false),
+        ["instructions", "--check"] => instructions::run(sh, true),
+        ["pictures"] => pictures::make(sh),
+        ["pictures", "--check"] => pictures::check(sh),
+        ["release", "--check"] => release::check(sh, None),
+        ["release", "--check", tag] => release::check(sh, Some(tag)),
+        ["third-party"] => components::third_party(sh),
+        ["sbom"] => components::sbom(sh),
+        ["tree"] => tree::check(sh).and_then(|()| imports::check(sh)),
+        ["check"] => test::offline(sh),
+        ["test", ref arguments @ ..] => test::run(sh, arguments),
+        ["test-beside", ref arguments @ ..] => test::beside_others(sh, arguments),
+        ["test-everywhere"] => test::everywhere(sh),
+        ["bench-exact", perf, bpftool] => vm::bench_exact(sh, perf, bpftool, None),
+        ["bench-exact", perf, bpftool, guest] => vm::bench_exact(sh, perf, bpftool, Some(guest)),
+        ["bench-bill", guest, ref experiment @ ..] => vm::bench_bill(sh, guest, experiment),
+        ["vm", ref arguments @ ..] => vm::main(sh, arguments),
         _ => bail!("{USAGE}"),
     }
-}
-
-/// Returns the repository's root: the parent directory of this crate.
-fn root() -> Result<PathBuf> {
-    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run this program as `cargo xtask`")?);
-    Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
 }
 
 /// Returns cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}
+
+/// Does `work` for all items, for at most `workers` of them at the same time; returns the results in the order of the items.
+pub(crate) fn in_parallel<T: Sync, R: Send>(workers: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take_one = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < items.len());
+    let worker = || std::iter::from_fn(take_one).map(|at| (at, work(&items[at]))).collect::<Vec<_>>();
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }

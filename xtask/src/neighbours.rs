@@ -1,7 +1,7 @@
 //! Runs other users of BPF beside the tests, as on an ordinary machine: pinned programs, a tracer, another recorder. The tests must pass
 //! beside these neighbours, and must not disturb them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use xshell::{Shell, cmd};
 
-use crate::command::{output, run};
 use crate::tally::Tally;
+use crate::target_directory;
 
 /// Object file of BPF programs that are pinned but not attached.
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";
@@ -24,33 +25,32 @@ const TRACED: &str =
 const LIMIT: &str = "3600";
 
 /// Neighbours that run until this value is dropped or [`Neighbours::end`] is called.
-pub(crate) struct Neighbours {
+pub(crate) struct Neighbours<'a> {
+    sh: &'a Shell,
     directory: PathBuf,
     bprec: PathBuf,
     processes: Vec<(&'static str, Child)>,
-    is_mounted: bool,
 }
 
-impl Neighbours {
-    /// Starts the neighbours, with their files below the directory `target`. The recorder is this `bprec`.
-    pub(crate) fn start(target: &Path, bprec: &Path) -> Result<Self> {
-        let directory = target.join("neighbours");
-        fs::create_dir_all(directory.join("bpf")).with_context(|| format!("create {}", directory.display()))?;
-        let mut neighbours = Self { directory, bprec: bprec.to_owned(), processes: Vec::new(), is_mounted: false };
-        run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(neighbours.pins()))?;
-        neighbours.is_mounted = true;
-        let idle = neighbours.pins().join("idle");
-        run(Command::new("bpftool").args(["prog", "loadall", IDLE]).arg(&idle))?;
+impl<'a> Neighbours<'a> {
+    /// Starts the neighbours. The recorder is this `bprec`.
+    pub(crate) fn start(sh: &'a Shell, bprec: &Path) -> Result<Self> {
+        let directory = target_directory().join("neighbours");
+        let pins = sh.create_dir(directory.join("bpf"))?;
+        cmd!(sh, "mount -t bpf bpf {pins}").quiet().run()?;
+        let mut neighbours = Self { sh, directory, bprec: bprec.to_owned(), processes: Vec::new() };
+        cmd!(sh, "bpftool prog loadall {IDLE} {pins}/idle").quiet().run()?;
         neighbours.pin_running()?;
-        if installed("bpftrace") {
-            neighbours.spawn("bpftrace", Command::new("bpftrace").args(["-e", TRACED]))?;
+        if cmd!(sh, "bpftrace --version").quiet().read().is_ok() {
+            neighbours.spawn("bpftrace", &["bpftrace", "-e", TRACED])?;
         } else {
             // Without bpftrace, the project's loader attaches programs to perf events.
-            neighbours.spawn("bprec-load", Command::new(neighbours.loader()).arg("perf-event"))?;
+            let loader = neighbours.loader().display().to_string();
+            neighbours.spawn("bprec-load", &[&loader, "perf-event"])?;
         }
-        let mut record = Command::new(bprec);
-        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"]).arg(neighbours.recording());
-        neighbours.spawn("bprec", &record)?;
+        let recorder = [&bprec.display().to_string(), "record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"];
+        let recording = neighbours.recording().display().to_string();
+        neighbours.spawn("bprec", &[&recorder[..], &[&recording]].concat())?;
         // All neighbours must run before the first test starts; the recorder writes its first checkpoint after one second.
         std::thread::sleep(Duration::from_secs(3));
         Ok(neighbours)
@@ -58,76 +58,59 @@ impl Neighbours {
 
     /// Ends the neighbours. Checks that the tests did not disturb them, and adds each check to `tally`.
     pub(crate) fn end(mut self, tally: &mut Tally) {
-        for (check, result) in [
-            ("pins_stay", self.pins_stay()),
-            ("processes_stay", self.processes_stay()),
-            ("recording_is_whole", self.recorded()),
-        ] {
-            match result {
-                Ok(()) => tally.pass(),
-                Err(why) => tally.fail(&format!("neighbours {check}"), &format!("{why:#}")),
-            }
-        }
+        tally.check("neighbours pins_stay", self.pins_stay());
+        tally.check("neighbours processes_stay", self.processes_stay());
+        tally.check("neighbours recording_is_whole", self.recorded());
     }
 
     /// Pins the link of an attached BPF program, then ends the process that loaded the program.
     fn pin_running(&self) -> Result<()> {
-        let mut load = Command::new(self.loader())
-            .arg(RUNNING)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("run bprec-load")?;
+        let (sh, loader, pin) = (self.sh, self.loader(), self.directory.join("bpf/running"));
+        let mut load = Command::from(cmd!(sh, "{loader} {RUNNING}")).stdout(Stdio::piped()).spawn()?;
         let printed = BufReader::new(load.stdout.take().context("bprec-load has no output")?);
-        let lines: Vec<String> =
-            printed.lines().map_while(Result::ok).take_while(|line| !line.starts_with("ready")).collect();
-        let program = lines
-            .iter()
-            .find_map(|line| line.strip_prefix("program ")?.split(' ').find_map(|it| it.strip_prefix("id=")));
-        let program: u64 =
-            program.with_context(|| format!("no program id in the output of bprec-load: {lines:?}"))?.parse()?;
-        let links = output(Command::new("bpftool").args(["-j", "link", "list"]))?;
-        let links: Value = serde_json::from_str(&links).context("read the output of bpftool")?;
-        let link = links.as_array().and_then(|links| links.iter().find(|link| link["prog_id"] == program));
+        let mut lines = printed.lines().map_while(Result::ok).take_while(|line| !line.starts_with("ready"));
+        // The last lines are read, too: the program is attached after them.
+        let program =
+            lines.by_ref().find_map(|line| Some(line.split_once("program id=")?.1.split(' ').next()?.to_owned()));
+        lines.for_each(drop);
+        let program: u64 = program.context("bprec-load printed no program")?.parse()?;
+        let links: Vec<Value> = serde_json::from_str(&cmd!(sh, "bpftool -j link list").quiet().read()?)?;
+        let link = links.iter().find(|link| link["prog_id"] == program);
         let link = link.with_context(|| format!("program {program} has no link"))?["id"].to_string();
-        let pinned = run(Command::new("bpftool").args(["link", "pin", "id", &link]).arg(self.pins().join("running")));
-        interrupt(&load)?;
+        let pinned = cmd!(sh, "bpftool link pin id {link} {pin}").quiet().run();
+        interrupt(sh, &load)?;
         load.wait()?;
-        pinned
+        Ok(pinned?)
     }
 
     fn loader(&self) -> PathBuf {
         self.bprec.with_file_name("bprec-load")
     }
 
-    fn pins(&self) -> PathBuf {
-        self.directory.join("bpf")
-    }
-
     fn recording(&self) -> PathBuf {
         self.directory.join("perf.data")
     }
 
-    fn spawn(&mut self, name: &'static str, command: &Command) -> Result<()> {
+    fn spawn(&mut self, name: &'static str, command: &[&str]) -> Result<()> {
         let log = File::create(self.directory.join(format!("{name}.log")))?;
-        let mut limited = Command::new("timeout");
-        limited.args(["-s", "INT", LIMIT]).arg(command.get_program()).args(command.get_args());
+        let mut limited: Command = cmd!(self.sh, "timeout -s INT {LIMIT} {command...}").into();
         let child = limited.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
         self.processes.push((name, child.with_context(|| format!("run {name}"))?));
         Ok(())
     }
 
     fn pins_stay(&self) -> Result<()> {
-        let idle = fs::read_dir(self.pins().join("idle")).context("read the pinned programs")?.count();
-        ensure!(idle > 0 && self.pins().join("running").exists(), "{idle} pinned programs are left");
+        let bpf = self.directory.join("bpf");
+        let idle = self.sh.read_dir(bpf.join("idle"))?.len();
+        ensure!(idle > 0 && bpf.join("running").exists(), "{idle} pinned programs are left");
         Ok(())
     }
 
     fn processes_stay(&mut self) -> Result<()> {
         for (name, process) in &mut self.processes {
             if let Some(status) = process.try_wait()? {
-                let log = self.directory.join(format!("{name}.log"));
-                anyhow::bail!("{name} ended with {status}: {}", fs::read_to_string(log).unwrap_or_default().trim());
+                let log = self.sh.read_file(self.directory.join(format!("{name}.log")))?;
+                anyhow::bail!("{name} ended with {status}: {}", log.trim());
             }
         }
         Ok(())
@@ -136,38 +119,32 @@ impl Neighbours {
     /// Checks that the recorder ends normally, and that its file names the pinned program.
     fn recorded(&mut self) -> Result<()> {
         let (_, recorder) = self.processes.last_mut().context("no recorder was started")?;
-        interrupt(recorder)?;
+        interrupt(self.sh, recorder)?;
         let status = recorder.wait()?;
         ensure!(status.success(), "bprec record ended with {status}");
-        let report = output(Command::new(&self.bprec).args(["report", "--json", "-i"]).arg(self.recording()))?;
-        ensure!(
-            report.contains("count_sched_switches"),
-            "{} does not name the pinned program that ran",
-            self.recording().display()
-        );
+        let (bprec, recording) = (&self.bprec, self.recording());
+        let report = cmd!(self.sh, "{bprec} report --json -i {recording}").quiet().read()?;
+        let names_it = report.contains("count_sched_switches");
+        ensure!(names_it, "{} does not name the pinned program that ran", recording.display());
         Ok(())
     }
 }
 
-impl Drop for Neighbours {
+impl Drop for Neighbours<'_> {
     fn drop(&mut self) {
         for (_, process) in &mut self.processes {
             // Fails only if the process has already ended.
-            interrupt(process).ok();
+            interrupt(self.sh, process).ok();
             process.wait().ok();
         }
-        if self.is_mounted {
-            // Unmounting the file system removes the pins.
-            run(Command::new("umount").arg(self.pins())).ok();
-        }
+        // Unmounting the file system removes the pins.
+        let pins = self.directory.join("bpf");
+        cmd!(self.sh, "umount {pins}").quiet().run().ok();
     }
 }
 
 /// Sends SIGINT to `timeout`, which sends the signal to its child.
-fn interrupt(process: &Child) -> Result<()> {
-    run(Command::new("kill").args(["-INT", &process.id().to_string()]))
-}
-
-pub(crate) fn installed(program: &str) -> bool {
-    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+fn interrupt(sh: &Shell, process: &Child) -> Result<()> {
+    let id = process.id().to_string();
+    Ok(cmd!(sh, "kill -INT {id}").quiet().ignore_stderr().run()?)
 }

@@ -1,43 +1,37 @@
 //! Checks the conditions of a release.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use serde_json::Value;
+use xshell::{Shell, cmd};
 
 use crate::components;
+
+/// Directories of the workspaces that are released. The fuzzers are not released.
+const RELEASED: [&str; 2] = [".", "fleet"];
 
 /// Checks versions, the list of changes and the bill of materials. If `tag` is given or HEAD has the tag `vVERSION`, the heading in the list of
 /// changes must have a date instead of `unreleased`. `setup/package` checks that builds are reproducible and that packages work; `setup/deny` checks
 /// licences.
-pub(crate) fn check(tag: Option<&str>) -> Result<()> {
-    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+pub(crate) fn check(sh: &Shell, tag: Option<&str>) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let mut problems = Vec::new();
-    for path in crate::tree::files_under(Path::new("."))? {
-        // The fuzzers are not released.
-        if path.starts_with("./fuzz") {
-            continue;
-        }
-        if path.ends_with("Cargo.toml") && !has_version(&read(&path)?, version) {
-            problems.push(format!("{} has another version", path.display()));
-        } else if path.ends_with("Cargo.lock") {
-            let others = other_versions(&read(&path)?, version);
-            problems.extend(others.into_iter().map(|name| format!("{} has {name}", path.display())));
-        }
+    for directory in RELEASED {
+        let metadata = cmd!(sh, "cargo metadata --no-deps --format-version 1 --manifest-path {directory}/Cargo.toml");
+        let metadata: Value = serde_json::from_str(&metadata.quiet().read()?)?;
+        let lock: Value = toml::from_str(&sh.read_file(format!("{directory}/Cargo.lock"))?)?;
+        let packages = &metadata["packages"];
+        let others = other_versions(packages, version).into_iter().chain(other_versions(&lock["package"], version));
+        problems.extend(others.chain(other_requirements(packages, version)).map(|it| format!("{directory} has {it}")));
     }
-    let manifest = read(Path::new("Cargo.toml"))?;
-    problems.extend(other_requirements(&manifest, version).into_iter().map(|line| format!("Cargo.toml: {line}")));
-    let changes = read(Path::new("CHANGELOG.md"))?;
+    let changes = sh.read_file("CHANGELOG.md")?;
     let heading =
         changes.lines().find(|line| line.strip_prefix("## ").and_then(|it| it.split(' ').next()) == Some(version));
-    let tags = Command::new("git").args(["tag", "--points-at", "HEAD"]).output().context("run git")?.stdout;
-    let is_ours = |tag: &str| tag.strip_prefix('v') == Some(version);
-    let is_tagged = tag.is_some() || String::from_utf8_lossy(&tags).lines().any(is_ours);
-    if let Some(tag) = tag.filter(|tag| !is_ours(tag)) {
-        problems.push(format!("the tag {tag} is not v{version}"));
+    let tags = cmd!(sh, "git tag --points-at HEAD").quiet().read()?;
+    let own = format!("v{version}");
+    if let Some(tag) = tag.filter(|tag| *tag != own) {
+        problems.push(format!("the tag {tag} is not {own}"));
     }
+    let is_tagged = tag.is_some() || tags.lines().any(|tag| tag == own);
     match heading {
         None => problems.push(format!("CHANGELOG.md has no heading for {version}")),
         Some(heading) if is_tagged && heading.contains("unreleased") => {
@@ -48,45 +42,40 @@ pub(crate) fn check(tag: Option<&str>) -> Result<()> {
     if !problems.is_empty() {
         bail!("not ready for release:\n  {}", problems.join("\n  "));
     }
-    println!("{version} can be released; its bill of materials has {} components", components::count()?);
+    println!("{version} can be released; its bill of materials has {} components", components::linked(sh)?.len());
     Ok(())
 }
 
-fn has_version(manifest: &str, version: &str) -> bool {
-    manifest.lines().any(|line| line == "version.workspace = true" || line == format!("version = \"{version}\""))
+/// Returns the packages of this repository, which have no source, in another version than `version`.
+fn other_versions(packages: &Value, version: &str) -> Vec<String> {
+    let own = packages.as_array().into_iter().flatten().filter(|package| package["source"].is_null());
+    own.filter(|package| package["version"] != version).map(|it| format!("{} {}", it["name"], it["version"])).collect()
 }
 
-/// Returns the lines of the manifest that require a package of this workspace in another version than `version`. Registries need a version in each
-/// requirement; requirements on packages that are never published have no version.
-fn other_requirements<'a>(manifest: &'a str, version: &str) -> Vec<&'a str> {
-    let own = manifest.lines().filter(|line| line.contains("{ path = ") && line.contains(", version = "));
-    own.filter(|line| !line.contains(&format!(", version = \"{version}\""))).collect()
-}
-
-/// Returns the names of packages of this repository that have another version in the lock file.
-fn other_versions(lock: &str, version: &str) -> Vec<String> {
-    let packages = lock.split("[[package]]").skip(1).filter(|package| !package.contains("\nsource = "));
-    let others = packages.filter(|package| !has_version(package, version));
-    others
-        .filter_map(|package| package.lines().find_map(|line| line.strip_prefix("name = ")).map(str::to_owned))
-        .collect()
+/// Returns the requirements of packages of this repository, which have a path, in another version. Registries need a version in each requirement;
+/// requirements of packages that are never published accept any version.
+fn other_requirements(packages: &Value, version: &str) -> Vec<String> {
+    let required = packages.as_array().into_iter().flatten().flat_map(|it| it["dependencies"].as_array()).flatten();
+    let own = required.filter(|it| it["path"].is_string() && it["req"] != "*");
+    own.filter(|it| it["req"] != format!("^{version}")).map(|it| format!("{} {}", it["name"], it["req"])).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{has_version, other_requirements, other_versions};
+    use super::{other_requirements, other_versions};
+    use serde_json::json;
 
     #[test]
     fn a_version_that_differs_is_found() {
-        assert!(has_version("[package]\nversion.workspace = true\n", "1.2.0"));
-        assert!(has_version("[package]\nversion = \"1.2.0\"\n", "1.2.0"));
-        assert!(!has_version("[package]\nversion = \"1.2.1\"\n", "1.2.0"));
-        let lock = "version = 4\n[[package]]\nname = \"own\"\nversion = \"1.2.0\"\n[[package]]\nname = \"late\"\nversion = \"1.1.0\"\n\
-                    [[package]]\nname = \"other\"\nversion = \"7.0.0\"\nsource = \"registry\"\n";
-        assert_eq!(other_versions(lock, "1.2.0"), ["\"late\""]);
-        let late = "late = { path = \"late\", version = \"1.1.0\" }";
-        let manifest =
-            format!("{late}\nown = {{ path = \"own\", version = \"1.2.0\" }}\ntests = {{ path = \"tests\" }}\n");
-        assert_eq!(other_requirements(&manifest, "1.2.0"), [late]);
+        let foreign = json!({ "name": "other", "version": "7.0.0", "source": "registry" });
+        let packages = |own: &str| json!([foreign, { "name": "own", "version": own }]);
+        assert_eq!(other_versions(&packages("1.2.0"), "1.2.0"), Vec::<String>::new());
+        assert_eq!(other_versions(&packages("1.2.1"), "1.2.0"), ["\"own\" \"1.2.1\""]);
+        let foreign = json!({ "name": "other", "req": "^7.0.0" });
+        let required =
+            |req: &str| json!([{ "dependencies": [foreign, { "name": "own", "req": req, "path": "/own" }] }]);
+        assert_eq!(other_requirements(&required("^1.2.0"), "1.2.0"), Vec::<String>::new());
+        assert_eq!(other_requirements(&required("*"), "1.2.0"), Vec::<String>::new());
+        assert_eq!(other_requirements(&required("^1.1.0"), "1.2.0"), ["\"own\" \"^1.1.0\""]);
     }
 }

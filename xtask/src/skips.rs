@@ -50,10 +50,6 @@ impl Expected<'_> {
             guest => guest == place,
         }
     }
-
-    fn covers(&self, skip: &Skip) -> bool {
-        self.is_at(&skip.place) && self.test == short(&skip.test) && skip.reason.contains(self.text)
-    }
 }
 
 /// Parses the lines of the list: place, lack, test, and a text that the reason must contain.
@@ -126,32 +122,28 @@ pub(crate) fn faults(
     }
     let list = parse(list)?;
     let mut faults = Vec::new();
-    let mut lacking: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let mut lacking: BTreeMap<&str, &str> = BTreeMap::new();
     for skip in skipped {
-        if let Some(line) = list.iter().find(|line| line.covers(skip)) {
-            lacking.insert((&skip.place, line.lack), short(&skip.test));
-            continue;
-        }
-        match kind(&skip.reason) {
-            Some(kind) if required.contains(kind) => faults.push(format!("{skip}: {kind} is required")),
-            Some(_) => {}
-            None => faults.push(format!("{skip}: not in {LIST}")),
+        let is_it = |line: &&Expected<'_>| line.is_at(&skip.place) && line.test == short(&skip.test);
+        match (list.iter().filter(is_it).find(|line| skip.reason.contains(line.text)), kind(&skip.reason)) {
+            (Some(line), _) if skip.place.is_empty() => drop(lacking.insert(line.lack, line.test)),
+            (Some(_), _) => {}
+            (None, Some(kind)) if !required.contains(kind) => {}
+            (None, Some(kind)) => faults.push(format!("{skip}: {kind} is required")),
+            (None, None) => faults.push(format!("{skip}: not in {LIST}")),
         }
     }
-    for (place, test) in ran {
-        if skipped.iter().any(|skip| skip.place == *place && short(&skip.test) == test) {
-            continue;
-        }
-        for line in list.iter().filter(|line| line.is_at(place) && line.test == test) {
-            let is_lacked = || lacking.get(&(place.as_str(), line.lack));
-            match line.lack {
-                "chance" => {}
-                "always" | "withheld" => faults.push(format!("{test} ran, but {LIST} says that it never runs here")),
-                lack if !place.is_empty() => faults
-                    .push(format!("{test} ran in {place}, but {LIST} says that it needs {lack}, which {place} lacks")),
-                lack => faults.extend(is_lacked().map(|other| {
-                    format!("{test} ran, although {other} was skipped, and {LIST} says that both need {lack}")
-                })),
+    let is_skipped = |place: &str, test: &str| skipped.iter().any(|it| it.place == place && short(&it.test) == test);
+    for (place, test) in ran.iter().filter(|(place, test)| !is_skipped(place, test)) {
+        for line in list.iter().filter(|line| line.is_at(place) && line.test == test && line.lack != "chance") {
+            match lacking.get(line.lack) {
+                _ if !place.is_empty() || ["always", "withheld"].contains(&line.lack) => {
+                    faults.push(format!("{test} ran, but {LIST} says that it never runs here ({})", line.lack));
+                }
+                Some(other) => {
+                    faults.push(format!("{test} ran, but {other} was skipped; {LIST}: both need {}", line.lack))
+                }
+                None => {}
             }
         }
     }

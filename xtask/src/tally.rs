@@ -1,37 +1,42 @@
 //! Totals of a test run: parses the output of test programs, on this machine or in a guest, into counts, skip reasons and the last
 //! output lines of failed programs.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 
-use crate::repeats;
 use crate::skips::{self, Skip, short};
+use crate::target_directory;
 
 /// Totals of one or more test programs.
 #[derive(Default)]
 pub(crate) struct Tally {
+    /// Name of the guest; empty for this machine.
+    place: String,
+    /// Path of the log.
+    log: String,
     passed: usize,
     failed: usize,
     skipped: usize,
     skips: Vec<Skip>,
-    skipped_here: BTreeSet<String>,
     /// Tests with result `ok`, by place; some of these tests printed SKIP.
     ran: BTreeSet<(String, String)>,
-    pub(crate) running: bool,
-    /// Name of the test whose captured output the current lines are.
-    test: String,
     /// Measurements that were repeated because the first values did not agree.
     again: Vec<String>,
-    /// Output of the running test program, at most [`MAX_PRINTED`] lines.
-    printed: VecDeque<String>,
-    /// Messages about failures, each with the last output of its test program.
-    failures: Vec<String>,
     /// Tests that failed at first and passed in a second run.
     unsteady: Vec<String>,
+    /// Messages about failures, each with the last output of its test program.
+    failures: Vec<String>,
     /// Failed tests, from the lists of test programs that ended with a result.
     failed_tests: Vec<String>,
+    pub(crate) running: bool,
+    /// Output of the running test program.
+    printed: Vec<String>,
+    /// Name of the test whose captured output the current lines are.
+    test: String,
+    skipped_here: BTreeSet<String>,
 }
 
 /// Limit on repeated measurements in a run of all tests; beyond it the run fails. Most runs repeat none. Chance and a busy
@@ -40,88 +45,93 @@ const MAX_AGAIN: usize = 6;
 /// Limit on tests that fail and then pass in a second run, in a run of all tests; beyond it the run fails. A few such failures come from a shared or
 /// emulated processor or from other load on the machine; code with an intermittent bug fails more often.
 const MAX_UNSTEADY: usize = 2;
-/// Limit on the kept output lines of a test program; the log has all lines.
-const MAX_PRINTED: usize = 400;
+/// Limit on the shown output lines of a failed test program; the log has all lines.
+const MAX_SHOWN: usize = 400;
 
 impl Tally {
+    /// Returns the tally of a guest's output, with the path of the log for messages.
+    pub(crate) fn of(guest: &str, log: &str) -> Self {
+        Self { place: guest.to_owned(), log: log.to_owned(), ..Self::default() }
+    }
+
     /// Processes one output line of a test program. At the line `test result:`, returns a summary with the counts and the time.
     pub(crate) fn line(&mut self, line: &str) -> Option<String> {
-        if self.printed.len() == MAX_PRINTED {
-            self.printed.pop_front();
-        }
-        self.printed.push_back(line.to_owned());
         if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
-            self.binary_died();
+            self.program_died();
             self.running = true;
-            self.printed = VecDeque::from([line.to_owned()]);
-        } else if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+        }
+        self.printed.push(line.to_owned());
+        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
             test.clone_into(&mut self.test);
         } else if let Some(miss) = line.strip_prefix("AGAIN: ") {
-            self.again.push(format!("AGAIN {}: {miss}", self.test));
+            self.repeat(&self.test.clone(), miss);
         } else if let Some(skip) = line.strip_prefix("SKIP ").or_else(|| line.strip_prefix("SKIP: ")) {
             // Names of tests may contain `::`. A line without a name is about the test whose output is being read.
             let (test, reason) = skip.split_once(": ").unwrap_or((&self.test, skip));
             self.skipped_here.insert(short(test).to_owned());
-            let skip = Skip { place: String::new(), test: test.to_owned(), reason: reason.to_owned() };
+            let skip = Skip { place: self.place.clone(), test: test.to_owned(), reason: reason.to_owned() };
             if !self.skips.contains(&skip) {
                 self.skips.push(skip);
             }
-        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
-        {
+        } else if let Some((test, result)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ")) {
+            if result == "ok" {
+                self.ran.insert((self.place.clone(), short(test).to_owned()));
             // Some tests are only the body of a child process that another test starts.
-            if !reason.starts_with(", run by another test") {
-                self.skip(test, &format!("ignored{reason}"));
+            } else if result.starts_with("ignored") && !result.starts_with("ignored, run by another test") {
+                self.skip(test, result);
             }
-        } else if let Some(test) = line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... ok")) {
-            self.ran.insert((String::new(), short(test).to_owned()));
         } else if let Some(result) = line.strip_prefix("test result: ") {
-            let count = |what: &str| -> usize {
-                let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what));
-                part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
-            };
-            let skipped = self.skipped_here.len();
-            let (passed, failed) = (count("passed").saturating_sub(skipped), count("failed"));
-            self.passed += passed;
-            self.failed += failed;
-            self.skipped += skipped;
-            self.skipped_here.clear();
-            self.running = false;
-            if failed > 0 {
-                // Lines before `failures:` are about tests that passed.
-                while self.printed.iter().any(|line| line == "failures:") && self.printed[0] != "failures:" {
-                    self.printed.pop_front();
-                }
-                // The list of failed tests comes last, and is read from its end.
-                let list = self.printed.iter().rev().skip(2);
-                let names: Vec<_> = list.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
-                self.failed_tests.extend(names.into_iter().rev());
-                self.keep_printed();
-            }
-            let some = |count: usize, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
-            let time = result.rsplit_once("finished in ").map_or(String::new(), |(_, time)| format!(" in {time}"));
-            return Some(format!("{passed} passed{}{}{time}", some(failed, "failed"), some(skipped, "skipped")));
+            return Some(self.result(result));
         }
         None
     }
 
+    /// Processes the result of a test program.
+    fn result(&mut self, result: &str) -> String {
+        let count = |what: &str| -> usize {
+            let part = result.split(['.', ';']).find_map(|part| part.trim().strip_suffix(what));
+            part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+        };
+        let skipped = std::mem::take(&mut self.skipped_here).len();
+        let (passed, failed) = (count("passed").saturating_sub(skipped), count("failed"));
+        (self.passed, self.failed, self.skipped) = (self.passed + passed, self.failed + failed, self.skipped + skipped);
+        self.running = false;
+        if failed > 0 {
+            // The list of failed tests comes last, and is read from its end.
+            let list = self.printed.iter().rev().skip(2);
+            let names: Vec<_> = list.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
+            self.failed_tests.extend(names.into_iter().rev());
+            // Lines before `failures:` are about tests that passed.
+            let from = self.printed.iter().position(|line| line == "failures:");
+            self.keep_printed(from.unwrap_or(0));
+        }
+        self.printed.clear();
+        let some = |count: usize, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+        let time = result.rsplit_once("finished in ").map_or(String::new(), |(_, time)| format!(" in {time}"));
+        format!("{passed} passed{}{}{time}", some(failed, "failed"), some(skipped, "skipped"))
+    }
+
     /// Counts a failure if a test program has ended without a result: it was killed or aborted.
-    fn binary_died(&mut self) {
+    fn program_died(&mut self) {
         if self.running {
             self.failed += 1;
-            self.printed.push_back("FAILED: a test program ended without a result".into());
-            self.keep_printed();
+            self.printed.push("FAILED: a test program ended without a result".into());
+            self.keep_printed(0);
         }
         self.running = false;
+        self.printed.clear();
         self.skipped_here.clear();
     }
 
-    fn keep_printed(&mut self) {
-        self.failures.push(Vec::from(std::mem::take(&mut self.printed)).join("\n"));
+    fn keep_printed(&mut self, from: usize) {
+        let place = if self.place.is_empty() { String::new() } else { format!("in {}, {}:\n", self.place, self.log) };
+        let from = from.max(self.printed.len().saturating_sub(MAX_SHOWN));
+        self.failures.push(place + &self.printed[from..].join("\n"));
     }
 
     /// Ends the tally. If `cargo test` failed and no line reported a failure, counts one failure.
     pub(crate) fn end(&mut self, success: bool) {
-        self.binary_died();
+        self.program_died();
         if !success && self.failed == 0 {
             self.failed = 1;
             self.failures.push("FAILED: cargo test ended with an error, but no test had failed".into());
@@ -147,25 +157,16 @@ impl Tally {
             self.failures.extend(second.failures.into_iter().map(|failure| format!("run again:\n{failure}")));
             return Vec::new();
         }
-        self.unsteady.extend(self.failed_tests.drain(..).map(|test| format!("UNSTEADY {test}: passed when run again")));
+        for test in std::mem::take(&mut self.failed_tests) {
+            self.unsteady.push(format!("UNSTEADY {}: passed when run again", self.shown(&test)));
+        }
         (self.failed, self.passed) = (self.failed - tests, self.passed + tests);
         self.failures.drain(..).map(|failure| format!("passed when run again:\n{failure}")).collect()
     }
 
-    /// Adds the place to all skips, repeats and failures so far, and the path of the log to the failures.
-    pub(crate) fn place(&mut self, place: &str, log: &str) {
-        for skip in &mut self.skips {
-            place.clone_into(&mut skip.place);
-        }
-        self.ran = std::mem::take(&mut self.ran).into_iter().map(|(_, test)| (place.to_owned(), test)).collect();
-        for reason in self.again.iter_mut().chain(&mut self.unsteady) {
-            if let Some((word, rest)) = reason.split_once(' ') {
-                *reason = format!("{word} {place} {rest}");
-            }
-        }
-        for failure in &mut self.failures {
-            *failure = format!("in {place}, {log}:\n{failure}");
-        }
+    /// Returns the name of a check, with the guest.
+    fn shown(&self, check: &str) -> String {
+        format!("{} {check}", self.place).trim_start().to_owned()
     }
 
     /// Adds the totals of another tally.
@@ -180,60 +181,61 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    /// Counts a check that passed.
-    pub(crate) fn pass(&mut self) {
-        self.passed += 1;
-    }
-
-    /// Counts and prints a check that failed.
-    pub(crate) fn fail(&mut self, check: &str, why: &str) {
-        let failure = format!("FAILED {check}: {why}");
-        println!("{failure}");
-        self.failures.push(failure);
-        self.failed += 1;
+    /// Counts a check, and prints its failure.
+    pub(crate) fn check(&mut self, check: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(why) => {
+                let failure = format!("FAILED {check}: {why:#}");
+                println!("{failure}");
+                self.failures.push(failure);
+                self.failed += 1;
+            }
+        }
     }
 
     /// Counts a check that is impossible on this machine.
     pub(crate) fn skip(&mut self, check: &str, why: &str) {
-        self.skips.push(Skip { place: String::new(), test: check.to_owned(), reason: why.to_owned() });
+        self.skips.push(Skip { place: self.place.clone(), test: check.to_owned(), reason: why.to_owned() });
         self.skipped += 1;
     }
 
     /// Counts a check that was repeated.
     pub(crate) fn repeat(&mut self, check: &str, why: &str) {
-        self.again.push(format!("AGAIN {check}: {why}"));
+        self.again.push(format!("AGAIN {}: {why}", self.shown(check)));
     }
 
     /// Prints all skip reasons, repeated measurements, failures and the closing line. Compares the skips with the list of allowed skips and
-    /// with `BPREC_REQUIRE`, and adds the repeats to those of earlier runs.
+    /// with `BPREC_REQUIRE`, and adds the names of repeated tests to those of earlier runs.
     ///
     /// # Errors
     /// Fails if a test or check failed, or no test ran.
     pub(crate) fn close(self) -> Result<()> {
         ensure!(self.passed + self.failed + self.skipped > 0, "no test ran");
-        let list = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
-        let required = std::env::var("BPREC_REQUIRE").unwrap_or_default();
-        print!("{}", repeats::add(self.again.iter().chain(&self.unsteady))?);
-        self.judge(&list, &required)
+        let mut repeats = File::options().create(true).append(true).open(target_directory().join("repeats.txt"))?;
+        writeln!(repeats, "runs")?;
+        for line in self.again.iter().chain(&self.unsteady) {
+            writeln!(repeats, "{}", line.split(": ").next().unwrap_or(line))?;
+        }
+        self.judge(&std::fs::read_to_string(skips::LIST)?, &std::env::var("BPREC_REQUIRE").unwrap_or_default())
     }
 
     fn judge(mut self, list: &str, required: &str) -> Result<()> {
         self.skips.iter().for_each(|skip| println!("{skip}"));
         for fault in skips::faults(&self.skips, &self.ran, list, required)? {
-            self.fail("skips", &fault);
+            self.check("skips", Err(anyhow!(fault)));
         }
         self.again.iter().chain(&self.unsteady).for_each(|line| println!("{line}"));
-        println!("{} measurements repeated, at most {MAX_AGAIN} are allowed", self.again.len());
-        if self.again.len() > MAX_AGAIN {
-            self.fail("measurements", "too many measurements were repeated");
+        for (what, found, limit) in [
+            ("measurements were repeated", self.again.len(), MAX_AGAIN),
+            ("tests passed only when run again", self.unsteady.len(), MAX_UNSTEADY),
+        ] {
+            println!("{found} {what}, at most {limit} are allowed");
+            if found > limit {
+                self.check("repetitions", Err(anyhow!("too many {what}")));
+            }
         }
-        println!("{} tests passed only when run again, at most {MAX_UNSTEADY} are allowed", self.unsteady.len());
-        if self.unsteady.len() > MAX_UNSTEADY {
-            self.fail("tests", "too many tests passed only when run again");
-        }
-        for failure in &self.failures {
-            println!("\n{failure}");
-        }
+        self.failures.iter().for_each(|failure| println!("\n{failure}"));
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
         ensure!(self.failed == 0, "tests failed");
         Ok(())
@@ -269,7 +271,7 @@ mod tests {
 
     #[test]
     fn skips_and_runs_are_known_by_place_and_test() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of("x86", "out");
         let lines = [
             "running 3 tests",
             "test it::one ... ok",
@@ -279,7 +281,6 @@ mod tests {
             OK,
         ];
         lines.iter().for_each(|line| drop(tally.line(line)));
-        tally.place("x86", "out");
         let said: Vec<_> = tally.skips.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["SKIP x86 it::two: no perf to ask", "SKIP x86 it::three: no file: none"]);
         assert_eq!(tally.ran.iter().collect::<Vec<_>>(), [&("x86".to_owned(), "one".to_owned())]);
@@ -289,10 +290,9 @@ mod tests {
     #[test]
     fn measurements_made_again_are_bounded() {
         let close = |times: usize| {
-            let mut tally = Tally::default();
+            let mut tally = Tally::of("vm x", "out");
             tally.line("---- shares_agree stdout ----");
             (0..times).for_each(|_| drop(tally.line("AGAIN: measurement 1 does not agree: 3 of 5")));
-            tally.place("vm x", "out");
             assert!(tally.again.iter().all(|line| line.starts_with("AGAIN vm x shares_agree: measurement 1")));
             tally.judge("", "")
         };
@@ -304,7 +304,7 @@ mod tests {
         const TWO: &str = "test result: FAILED. 9 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
         const PASSED: &str = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
         let first = || {
-            let mut tally = Tally::default();
+            let mut tally = Tally::of("vm x", "out");
             let lines =
                 ["running 11 tests", "failures:", "---- a stdout ----", "no", "failures:", "    a", "    b", "", TWO];
             lines.iter().for_each(|line| drop(tally.line(line)));
@@ -320,8 +320,7 @@ mod tests {
         let mut tally = first();
         assert_eq!(tally.to_run_again(), ["a", "b"]);
         let said = tally.ran_again(second(&["running 2 tests", PASSED]));
-        assert!(said.len() == 1 && said[0].starts_with("passed when run again:\nfailures:"), "{said:?}");
-        tally.place("vm x", "out");
+        assert!(said.len() == 1 && said[0].starts_with("passed when run again:\nin vm x, out:\nfailures:"), "{said:?}");
         assert_eq!((tally.passed, tally.failed, tally.unsteady.len()), (11, 0, 2));
         assert_eq!(tally.unsteady[0], "UNSTEADY vm x a: passed when run again");
         assert!(tally.to_run_again().is_empty() && tally.failures.is_empty());
@@ -343,13 +342,12 @@ mod tests {
 
     #[test]
     fn what_a_failed_test_printed_is_kept_and_nothing_else() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of("vm x", "out");
         let program = ["running 2 tests", "test good ... ok", "failures:", "---- bad stdout ----", "1 is not 2", BAD];
         let said: Vec<_> =
             ["running 3 tests", "much", OK].into_iter().chain(program).filter_map(|it| tally.line(it)).collect();
         assert_eq!(said, ["3 passed in 0.00s", "2 passed, 1 failed in 0.00s"]);
         tally.end(false);
-        tally.place("vm x", "out");
         assert_eq!(tally.failures, [format!("in vm x, out:\nfailures:\n---- bad stdout ----\n1 is not 2\n{BAD}")]);
     }
 

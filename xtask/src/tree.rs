@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
+use walkdir::{DirEntry, WalkDir};
+use xshell::Shell;
 
 use crate::skips;
 
@@ -18,23 +20,20 @@ const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 
 /// Checks headers, sizes and contents of all sources.
-pub(crate) fn check() -> Result<()> {
-    let (mut checked, mut wrong) = (0, Vec::new());
+pub(crate) fn check(sh: &Shell) -> Result<()> {
+    let (mut checked, mut wrong) = (0, unnamed_programs(sh)?);
     let mut functions = BTreeSet::new();
-    for path in files_under(Path::new("."))? {
+    for path in files_under(".")? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
         functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
         wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
     }
-    let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
-    let gone = skips::parse(&skips)?.into_iter().filter(|it| !functions.contains(it.test));
+    let list = sh.read_file(skips::LIST)?;
+    let gone = skips::parse(&list)?.into_iter().filter(|it| !functions.contains(it.test));
     wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
-    wrong.extend(unnamed_programs()?);
-    if !wrong.is_empty() {
-        bail!("\n  {}", wrong.join("\n  "));
-    }
+    ensure!(wrong.is_empty(), "\n  {}", wrong.join("\n  "));
     println!("{checked} text files follow the rules");
     Ok(())
 }
@@ -51,19 +50,18 @@ fn opens_badly(line: &str) -> bool {
 }
 
 /// Returns test files that no test program includes: cargo only builds the programs in the manifest, so the others would never run.
-fn unnamed_programs() -> Result<Vec<String>> {
+fn unnamed_programs(sh: &Shell) -> Result<Vec<String>> {
     let mut unnamed = Vec::new();
-    for (directory, programs) in [("format", &["main"][..]), ("report", &["main"]), (".", &["main", "live"])] {
-        let mut named = fs::read_to_string(format!("{directory}/Cargo.toml"))?;
-        for program in programs {
-            named += &fs::read_to_string(format!("{directory}/tests/{program}.rs"))?;
-        }
-        for entry in fs::read_dir(format!("{directory}/tests"))? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            let is_named =
-                |name| named.contains(&format!("mod {name};")) || named.contains(&format!("name = \"{name}\""));
-            if name.strip_suffix(".rs").is_some_and(|name| name != "main" && !is_named(name)) {
-                unnamed.push(format!("{directory}/tests/{name}: no test program includes it"));
+    for directory in ["format", "report", "."] {
+        let lists = ["Cargo.toml", "tests/main.rs", "tests/live.rs"].map(|list| format!("{directory}/{list}"));
+        let lists = lists.map(|list| sh.read_file(list).unwrap_or_default()).concat();
+        let is_named = |name: &str| {
+            name == "main" || lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""))
+        };
+        for path in sh.read_dir(format!("{directory}/tests"))? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.strip_suffix(".rs").is_some_and(|name| !is_named(name)) {
+                unnamed.push(format!("{}: no test program includes it", path.display()));
             }
         }
     }
@@ -113,24 +111,11 @@ fn faults(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Returns every file below a directory in sorted order, without build output, version control and symbolic links.
-pub(crate) fn files_under(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut entries = fs::read_dir(directory)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| format!("read {}", directory.display()))?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let kind = entry.file_type()?;
-        if ["target", ".git"].iter().any(|name| entry.file_name() == *name) {
-            continue;
-        }
-        if kind.is_dir() {
-            files.extend(files_under(&entry.path())?);
-        } else if kind.is_file() {
-            files.push(entry.path());
-        }
-    }
-    Ok(files)
+pub(crate) fn files_under(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let all = WalkDir::new(directory).sort_by_file_name().into_iter();
+    let kept = all.filter_entry(|entry| ["target", ".git"].iter().all(|name| entry.file_name() != *name));
+    let entries = kept.collect::<Result<Vec<_>, _>>()?.into_iter();
+    Ok(entries.filter(|entry| entry.file_type().is_file()).map(DirEntry::into_path).collect())
 }
 
 #[cfg(test)]

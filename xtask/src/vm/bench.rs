@@ -1,14 +1,14 @@
 //! Benches in guests: `cargo xtask bench-exact` compares exact counters with other tools that count BPF programs by the same means, `cargo xtask
 //! bench-bill` compares bills with the CPU time that a guest saves without an agent.
 
-use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use xshell::Shell;
 
-use super::packages::fresh;
-use super::{GUESTS, Guest, Pace, guest, images, payload};
+use super::{Guest, Pace, chosen, guest, payload};
+use crate::target_directory;
 
 const LIMIT: Duration = Duration::from_secs(5400);
 /// A part of the bench: the name of its table, and the arguments with which the bench runs it.
@@ -32,49 +32,44 @@ const RUNS: [(&str, Pace, &[Part]); 4] = [
 
 /// Runs the bench `exact` of `bpf/` in the guest `only`, or in all guests of the bench, and prints its tables. The files `perf` and `bpftool` must
 /// run in the guest: they are static, or built for the same release.
-pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
-    let target = crate::target_directory().join("vm").join("bench");
-    let payload = target.join("payload");
-    fresh(&payload)?;
-    payload::with_bench(&payload, "bprec-bpf", "exact")?;
-    for (path, name) in [(perf, "perf"), (bpftool, "bpftool")] {
-        fs::copy(path, payload.join(name)).with_context(|| format!("copy {path}"))?;
-    }
+pub(crate) fn exact(sh: &Shell, perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
+    let payload = directory().join("payload");
+    payload::with_bench(sh, &payload, "bprec-bpf", "exact")?;
+    sh.copy_file(perf, payload.join("perf"))?;
+    sh.copy_file(bpftool, payload.join("bpftool"))?;
     let runs: Vec<_> = RUNS.iter().filter(|(guest, ..)| only.is_none_or(|only| only == *guest)).collect();
     ensure!(!runs.is_empty(), "the benchmark does not run in guest {}", only.unwrap_or_default());
-    for (guest, pace, benches) in runs {
-        let commands: Vec<(&str, String)> =
-            benches.iter().map(|(name, command)| (*name, format!("./exact {command}"))).collect();
-        in_guest(guest, *pace, &payload, &commands)?;
+    for (guest, pace, parts) in runs {
+        let commands = parts.iter().map(|(name, command)| (*name, format!("./exact {command}")));
+        in_guest(sh, guest, *pace, &commands.collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
 /// Runs an experiment of the bench `bill` in a guest whose clock counts instructions, and prints its table. With the host's clock, each emulated
 /// instruction takes a different time, and the guest's CPU clocks also count what the host does meanwhile.
-pub(crate) fn bill(guest: &str, experiment: &[&str]) -> Result<()> {
-    let payload = crate::target_directory().join("vm").join("bench").join("payload");
-    fresh(&payload)?;
-    payload::with_bench(&payload, "bprec", "bill")?;
-    in_guest(guest, Pace::Instructions, &payload, &[("bill", format!("./bill ./bprec ./bprec-load {}", experiment.join(" ")))])
+pub(crate) fn bill(sh: &Shell, guest: &str, experiment: &[&str]) -> Result<()> {
+    payload::with_bench(sh, &directory().join("payload"), "bprec", "bill")?;
+    let command = format!("./bill ./bprec ./bprec-load {}", experiment.join(" "));
+    in_guest(sh, guest, Pace::Instructions, &[("bill", command)])
+}
+
+fn directory() -> PathBuf {
+    target_directory().join("vm/bench")
 }
 
 /// Runs commands in a guest, each with a name for its output, and prints their outputs.
-fn in_guest(name: &str, pace: Pace, payload: &Path, commands: &[(&str, String)]) -> Result<()> {
-    let found = GUESTS.iter().find(|guest| guest.name == name).with_context(|| format!("there is no guest {name}"))?;
-    let images = images::prepare(found)?;
+fn in_guest(sh: &Shell, name: &str, pace: Pace, commands: &[(&str, String)]) -> Result<()> {
+    let (payload, out) = (directory().join("payload"), directory().join(format!("{name}-{pace:?}").to_lowercase()));
     let script: String = commands.iter().map(|(name, command)| format!("{command} >/out/{name}.md 2>&1\n")).collect();
-    fs::write(payload.join("run.sh"), script)?;
-    let out = payload.with_file_name(format!("{name}-{pace:?}").to_lowercase());
+    sh.write_file(payload.join("run.sh"), script)?;
+    let found = chosen(&[name])?[0];
     let cpus = if pace == Pace::Time { found.cpus } else { 1 };
-    let run = guest::run(&Guest { pace, cpus, ..*found }, &images, payload, &out, LIMIT)?;
+    let run = guest::run(sh, &Guest { pace, cpus, ..found.clone() }, &payload, &out, LIMIT)?;
     let clock = if pace == Pace::Time { "the host's clock" } else { "its instruction count (1 ns each)" };
     println!("\n## {name}, guest paced by {clock}");
     for (name, command) in commands {
-        let table = out.join("out").join(format!("{name}.md"));
-        let table = fs::read_to_string(&table).with_context(|| format!("{}: no {}", run.outcome, table.display()))?;
-        println!("\n### {command}\n\n{table}");
+        println!("\n### {command}\n\n{}", sh.read_file(out.join(format!("out/{name}.md"))).context(run.ended.clone())?);
     }
-    ensure!(run.outcome == guest::Outcome::Ended(0), "{}; see {}", run.outcome, out.display());
-    Ok(())
+    run.succeeded()
 }

@@ -85,4 +85,14 @@ if cmp -s /out/inventory-before.txt /out/inventory-after.txt; then
 else
   fail nothing_is_left "see inventory-before.txt and inventory-after.txt"
 fi
+
+# A healthy kernel prints none of these. Its taint flags stay set after a message has left the log's buffer: 128 is an oops, 512 a warning.
+complaint='WARNING:|BUG:|Oops|Call [Tt]race:|Kernel panic|general protection fault|INFO: (rcu|task)|soft lockup|refcount_t:|Unable to handle kernel'
+first=$(dmesg | grep -E "$complaint" | head -n 1)
+taint=$(cat /proc/sys/kernel/tainted)
+if [ -z "$first" ] && [ $((taint & (128 | 512))) = 0 ]; then
+  pass kernel_log
+else
+  fail kernel_log "taint flags $taint, first line: $first"
+fi
 exit 0

@@ -1,25 +1,18 @@
 //! `cargo xtask vm static`: builds the static executable for Arm on x86-64, and tries it in the guest.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use anyhow::Result;
+use xshell::{Shell, cmd};
 
-use anyhow::{Context, Result, bail};
-
-use super::packages::fresh;
-use super::{GUESTS, cross, guest, images};
-use crate::command;
+use super::{chosen, cross, guest};
 
 const GUEST: &str = "arm64-6.12";
-const MACHINE: &str = "aarch64";
 /// Arguments of cargo, as in `setup/package static`.
-const BUILD: [&str; 6] = [
+const BUILD: [&str; 5] = [
     "build",
     "--release",
+    "--locked",
     "--features=static",
-    "--target-dir=target/packaged",
-    "--config",
-    r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static"]"#,
+    r#"--config=target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static"]"#,
 ];
 
 /// Script that fails if the executable needs the dynamic linker, if it records nothing, or if the report lacks the table.
@@ -32,26 +25,18 @@ grep -q '^ *ID  *PROGRAM' /out/table.txt
 "#;
 
 /// Builds the executable beside the results of `setup/package static`, and tries it.
-pub(crate) fn make() -> Result<()> {
-    cross::cargo(&BUILD)?;
-    let target = crate::target_directory();
-    let package = target.join("package");
-    fs::create_dir_all(&package).with_context(|| format!("create {}", package.display()))?;
-    let program = package.join(format!("bprec-{}-{MACHINE}", env!("CARGO_PKG_VERSION")));
-    let built = Path::new("target/packaged").join(cross::TRIPLE).join("release/bprec");
-    command::run(Command::new(format!("{}strip", cross::TOOLS)).arg("-o").arg(&program).arg(built))?;
+pub(crate) fn make(sh: &Shell) -> Result<()> {
+    cross::cargo(sh, &BUILD)?.quiet().run()?;
+    let (target, strip) = (crate::target_directory(), format!("{}strip", cross::TOOLS));
+    let program = sh.create_dir(target.join("package"))?.join(concat!("bprec-", env!("CARGO_PKG_VERSION"), "-aarch64"));
+    let built = cross::directory().join(cross::TRIPLE).join("release/bprec");
+    cmd!(sh, "{strip} -o {program} {built}").quiet().run()?;
 
-    let found = GUESTS.iter().find(|guest| guest.name == GUEST).context("no such guest")?;
-    let directory = target.join("vm").join("static");
-    let (payload, out): (PathBuf, PathBuf) = (directory.join("payload"), directory.join("out"));
-    fresh(&payload)?;
-    fs::copy(&program, payload.join("bprec")).context("copy the program")?;
-    fs::write(payload.join("run.sh"), TRY)?;
-    let run = guest::run(found, &images::prepare(found)?, &payload, &out, guest::LIMIT)?;
-    match run.outcome {
-        guest::Outcome::Ended(0) => {}
-        outcome => bail!("{GUEST}: {outcome}; see {}", out.join("console.log").display()),
-    }
+    let directory = target.join("vm/static");
+    let payload = directory.join("payload");
+    sh.write_file(payload.join("run.sh"), TRY)?;
+    sh.copy_file(&program, payload.join("bprec"))?;
+    guest::run(sh, chosen(&[GUEST])?[0], &payload, &directory.join("out"), guest::LIMIT)?.succeeded()?;
     println!("{}: records and reports on {GUEST}", program.display());
     Ok(())
 }
