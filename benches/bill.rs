@@ -153,7 +153,9 @@ impl Programs {
         let path = recording();
         // Both runs of a pair are recorded, so that the cost of recording cancels out.
         let mut record = Command::new(&self.bprec);
-        record.args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"]).arg(&path);
+        record
+            .args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"])
+            .arg(&path);
         record.args(["--", &self.load, "victims", "--count", &self.operations.to_string(), "--of", victims]);
         let victims_ns = field(&output(&mut record), "done", "cpu_ns");
         let run = match agent {

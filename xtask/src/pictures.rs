@@ -1,11 +1,10 @@
 //! Makes the pictures of README from recordings of the fixtures: a page in a browser, and a tree and screens with their terminal colours.
 
+use std::fmt::Write as _;
 use std::path::{Path, absolute};
 use std::thread;
 use std::time::Duration;
 
-use anstyle::RgbColor;
-use anstyle_svg::{Term, WIN10_CONSOLE};
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
@@ -31,17 +30,6 @@ const COLUMNS: usize = 96;
 const MOST_BYTES: usize = 150_000;
 /// Size of the browser window, in pixels: the first screen of the page.
 const PAGE_SIZE: (u32, u32) = (1400, 800);
-/// Font size in anstyle-svg, whose lines have 18 pixels, and a font size at which the blocks of bars touch each other in lines of that height.
-const FONT_SIZES: (&str, &str) = ("14px", "15.5px");
-/// Width of a character of that size, in hundredths of a pixel.
-const COLUMN_WIDTH: usize = 934;
-/// Colour of the terminal's background.
-const BACKGROUND: RgbColor = RgbColor(0x10, 0x15, 0x1c);
-/// Colour of text in the default style.
-const TEXT: RgbColor = RgbColor(0xd6, 0xde, 0xeb);
-/// Colours of the terminal's palette with their numbers.
-const PALETTE: [(usize, RgbColor); 3] =
-    [(1, RgbColor(0xff, 0x7b, 0x72)), (2, RgbColor(0x7e, 0xe7, 0x87)), (3, RgbColor(0xe3, 0xb3, 0x41))];
 /// Limit on the share of pixels, per cent, that may differ in the picture of the page: releases of the browser smooth letters differently.
 const MOST_DIFFERENT: f64 = 0.5;
 
@@ -99,9 +87,10 @@ fn draw_all(sh: &Shell, into: &Path) -> Result<()> {
     capture_page(sh, &page, &into.join(PAGE))?;
     let report = cmd!(sh, "{bprec} {COMMAND...} --color always -i {RECORDING}").env("COLUMNS", COLUMNS.to_string());
     let tree = format!("$ bprec {}\n{}", COMMAND.join(" "), report.quiet().read()?);
-    sh.write_file(into.join(TREE), svg(&tree, COLUMNS))?;
+    sh.write_file(into.join(TREE), svg(&tree, COLUMNS, "What a program cost, as a tree"))?;
     for (picture, columns, rows) in SCREENS {
-        sh.write_file(into.join(picture), svg(&captured(sh, bprec, columns, rows)?, columns))?;
+        let screen = captured(sh, bprec, columns, rows)?;
+        sh.write_file(into.join(picture), svg(&screen, columns, "What BPF programs cost, on a terminal"))?;
     }
     for picture in [PAGE, TREE].into_iter().chain(SCREENS.map(|(picture, ..)| picture)) {
         let bytes = sh.read_binary_file(into.join(picture))?.len();
@@ -135,10 +124,120 @@ fn captured(sh: &Shell, bprec: &Path, columns: usize, rows: usize) -> Result<Str
     Ok(screen)
 }
 
-/// Draws terminal text as SVG.
-fn svg(text: &str, columns: usize) -> String {
-    let mut palette = WIN10_CONSOLE;
-    PALETTE.into_iter().for_each(|(number, color)| palette.0[number] = color);
-    let terminal = Term::new().palette(palette).bg_color(BACKGROUND.into()).fg_color(TEXT.into());
-    terminal.min_width_px(columns * COLUMN_WIDTH / 100).render_svg(text).replace(FONT_SIZES.0, FONT_SIZES.1)
+/// Width of a character and height of a line, in pixels.
+const CELL: (f64, f64) = (8.4, 19.0);
+const MARGIN: f64 = 16.0;
+
+/// Draws terminal text as SVG. Each stretch of text in one style has the width of its cells, so the font does not change the layout.
+fn svg(text: &str, columns: usize, title: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let (width, height) = (columns as f64 * CELL.0 + 2.0 * MARGIN, lines.len() as f64 * CELL.1 + 2.0 * MARGIN);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace\" font-size=\"14\" fill=\"#d6deeb\">\n\
+         <title>{title}</title>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#10151c\"/>\n"
+    );
+    for (row, line) in lines.iter().enumerate() {
+        let top = MARGIN + row as f64 * CELL.1;
+        let (mut column, mut style) = (0, TextStyle::default());
+        for (at, part) in line.split("\u{1b}[").enumerate() {
+            // Text before the first escape sequence has the default style.
+            let (codes, words) = if at == 0 { ("", part) } else { part.split_once('m').unwrap_or(("", part)) };
+            if at > 0 {
+                style.apply(codes);
+            }
+            draw(&mut svg, words, MARGIN + column as f64 * CELL.0, top, &style);
+            column += words.chars().count();
+        }
+    }
+    svg + "</svg>\n"
+}
+
+/// Draws a stretch of text in one style: its background, bars as rectangles, and text.
+fn draw(svg: &mut String, words: &str, x: f64, top: f64, style: &TextStyle) {
+    let length = words.chars().count() as f64 * CELL.0;
+    // Writing to a string does not fail.
+    if let Some(color) = &style.background {
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"{:.1}\" fill=\"{color}\"/>",
+            CELL.1
+        );
+    }
+    if words.trim().is_empty() {
+        return;
+    }
+    let mut at = 0.0;
+    for run in words.chars().collect::<Vec<char>>().chunk_by(|a, b| eighths(*a) == eighths(*b)) {
+        let (from, length) = (x + at, run.len() as f64 * CELL.0);
+        at += length;
+        let color = style.color.as_deref().unwrap_or("#d6deeb");
+        let text = run.iter().collect::<String>().replace('&', "&amp;").replace('<', "&lt;");
+        let _ = match eighths(run[0]) {
+            Some(eighths) => {
+                let height = CELL.1 * f64::from(eighths) / 8.0;
+                let y = top + CELL.1 - height;
+                writeln!(
+                    svg,
+                    "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>"
+                )
+            }
+            None if text.trim().is_empty() => Ok(()),
+            None => writeln!(
+                svg,
+                "<text x=\"{from:.1}\" y=\"{:.1}\" textLength=\"{length:.1}\" xml:space=\"preserve\"{}>{text}</text>",
+                top + 0.75 * CELL.1,
+                style.attributes()
+            ),
+        };
+    }
+}
+
+/// Returns the height of a bar character in eighths of a line; `None` for any other character. Bars are drawn as rectangles, as fonts differ in these
+/// characters.
+fn eighths(c: char) -> Option<u32> {
+    ('▁'..='█').contains(&c).then(|| c as u32 - '▁' as u32 + 1)
+}
+
+/// Style that escape sequences set.
+#[derive(Default)]
+struct TextStyle {
+    color: Option<String>,
+    background: Option<String>,
+    is_bold: bool,
+    is_dim: bool,
+}
+
+impl TextStyle {
+    /// Applies the codes of an escape sequence.
+    fn apply(&mut self, codes: &str) {
+        let mut codes = codes.split(';');
+        while let Some(code) = codes.next() {
+            match code {
+                "" | "0" => *self = TextStyle::default(),
+                "1" => self.is_bold = true,
+                "2" => self.is_dim = true,
+                "31" => self.color = Some("#ff7b72".to_owned()),
+                "32" => self.color = Some("#7ee787".to_owned()),
+                "33" => self.color = Some("#e3b341".to_owned()),
+                "39" => self.color = None,
+                "49" => self.background = None,
+                "38" | "48" => {
+                    // Four numbers follow: 2, red, green, blue.
+                    let parts: Vec<&str> = codes.by_ref().take(4).skip(1).collect();
+                    let color = Some(format!("rgb({})", parts.join(",")));
+                    if code == "38" { self.color = color } else { self.background = color }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// SVG attributes of text.
+    fn attributes(&self) -> String {
+        let bold = if self.is_bold { " font-weight=\"bold\"" } else { "" };
+        let color = self.color.as_deref().or(self.is_dim.then_some("#8593a5"));
+        let color = color.map(|color| format!(" fill=\"{color}\"")).unwrap_or_default();
+        format!("{bold}{color}")
+    }
 }
