@@ -1,11 +1,11 @@
 //! Values that may be unknown, and the reasons why. Enums name the reasons; the sentences of these enums are written only in this module.
 
 use super::text::some;
+use crate::options::worded_by_json;
 use bprec_format::bpf::names::ProgType;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
-use std::fmt;
 
 /// A side of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -17,14 +17,7 @@ pub enum DiffSide {
     New,
 }
 
-impl fmt::Display for DiffSide {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DiffSide::Base => "base",
-            DiffSide::New => "new",
-        })
-    }
-}
+worded_by_json! { DiffSide }
 
 /// A value, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq)]

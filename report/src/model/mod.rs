@@ -38,8 +38,8 @@ pub use counters::{
     Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
 };
 pub use diff::{
-    Change, Diff, DiffEvent, DiffMetric, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange,
-    ProgramDiff, Status, Verdict, diff_schema,
+    Change, Diff, DiffEvent, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange, ProgramDiff,
+    Status, Verdict, diff_schema,
 };
 pub use diff_note::DiffNote;
 pub(crate) use diff_note::FEW_RECORDINGS;
@@ -68,6 +68,7 @@ pub use stacks::{
     Frame, FrameKind, FrameSource, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples,
 };
 
+pub use crate::options::condition::DiffMetric;
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
 pub use without::{
     CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,

@@ -7,7 +7,7 @@ use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, Note, OwnerBill, OwnerKind, Program};
+use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, Note, OwnerBill, Program};
 use std::borrow::Cow;
 use std::io;
 
@@ -132,18 +132,6 @@ fn total(event: &EventBill) -> BillLine<'_> {
     BillLine::sum(event, "total", "TOTAL".into(), &event.total)
 }
 
-/// Name of a kind of owner in CSV, the same as in JSON.
-fn kind(kind: OwnerKind) -> &'static str {
-    match kind {
-        OwnerKind::Container => "container",
-        OwnerKind::Unit => "unit",
-        OwnerKind::Process => "process",
-        OwnerKind::Pins => "pins",
-        OwnerKind::Attachments => "attachments",
-        OwnerKind::Unknown => "unknown",
-    }
-}
-
 /// A part of the bill: name in CSV, column of tables, and value.
 type PartColumn = (&'static str, Column, fn(&BillParts) -> BillShare);
 
@@ -177,7 +165,7 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
         F::csv("owner", |it| Some(it.owner.map_or_else(|| it.name.to_string(), |owner| owner.name.clone()))),
-        F::csv("owner_kind", |it| Some(kind(it.owner?.kind))),
+        F::csv("owner_kind", |it| Some(it.owner?.kind)),
         F::csv("program", |it| (it.kind == "program").then(|| it.name.to_string()))
             .and_text(Column::text(first).always().cut_to(20), |it| it.name.to_string()),
         F::csv("id", |it| it.program?.id).and_text(Column::number("ID"), of_program(|it| Some(it.id?.to_string()))),

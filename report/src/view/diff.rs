@@ -265,7 +265,7 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
         F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
         F::csv("metric", |it| match it {
-            DiffLine::Metric(_, metric) => Some(metric.metric.name().to_owned()),
+            DiffLine::Metric(_, metric) => Some(metric.metric.to_string()),
             DiffLine::Condition(judgment) => Some(judgment.condition.clone()),
         }),
         F::csv("event", |it| it.metric()?.event.clone()),

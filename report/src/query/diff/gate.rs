@@ -6,8 +6,8 @@
 
 use super::estimate::{Levels, Pair, Side};
 use crate::error::{similar, sorted};
-use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
-use crate::options::condition::{Bound, Condition, Metric, Selector};
+use crate::model::{DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
+use crate::options::condition::{Bound, Condition, Selector};
 use crate::options::diff::Confidence;
 use crate::{Error, Result};
 
@@ -85,9 +85,11 @@ fn judgment(condition: &Condition, candidate: &Candidate<'_>, levels: &Levels) -
         is_upper: condition.bound.is_upper(),
         verdict: Verdict::Undecided { reason: Reason::NoSuchEvent },
     };
-    let Some(measured) = candidate.metrics.iter().find(|measured| is_of(&measured.shown, &condition.metric)) else {
-        return judgment;
+    // A metric that names no event fits the numbers of all events; the first of them is judged.
+    let is_meant = |it: &&Measured| {
+        it.shown.metric == condition.metric && (condition.event.is_none() || it.shown.event == condition.event)
     };
+    let Some(measured) = candidate.metrics.iter().find(is_meant) else { return judgment };
     let value = |side: &crate::model::MetricValue| side.estimate.value().map(|estimate| estimate.value);
     judgment.base = value(&measured.shown.base);
     judgment.new = value(&measured.shown.new);
@@ -157,23 +159,6 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
             Evidence { interval, least_shown: pair.least_shown(limit, is_upper, levels) }
         }
     })
-}
-
-/// Returns true if `shown` has the number that a condition's metric names. A metric that names no event fits the numbers of all events; the caller
-/// takes the first of them.
-fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
-    match metric {
-        Metric::Share => shown.metric == DiffMetric::Share,
-        Metric::Cost => shown.metric == DiffMetric::Cost,
-        Metric::RunsPerSecond => shown.metric == DiffMetric::RunsPerSecond,
-        Metric::TimePerRun => shown.metric == DiffMetric::TimePerRun,
-        Metric::MeanTimePerRun => shown.metric == DiffMetric::MeanTimePerRun,
-        Metric::EventPerRun(event) => {
-            shown.metric == DiffMetric::EventPerRun && shown.event.as_deref() == Some(event.as_str())
-        }
-        Metric::Samples => shown.metric == DiffMetric::Samples,
-        Metric::Lost => shown.metric == DiffMetric::Lost,
-    }
 }
 
 #[cfg(test)]
