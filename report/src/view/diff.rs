@@ -45,78 +45,79 @@ fn facts(recording: &DiffRecording) -> String {
     facts.join(" · ")
 }
 
+/// A line of a table: a program, or `None` for all BPF together, and its metrics.
+type TableLine<'r> = (Option<&'r ProgramDiff>, &'r [MetricDiff]);
+
 /// Table of an event. `has_runs` adds the columns of run statistics, which are the same for all events.
 fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
-    let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
-    let per_run = name.map_or_else(String::new, |name| format!("{name}/RUN"));
-    let cost = if is_time { "%MACHINE" } else { "PER CPU-S" };
-    let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
-    let mut add = |names: [String; 4], order: u8| {
-        let [base, new, change, interval] = names;
-        // A change of the rate of runs has no tone: more runs are neither better nor worse.
-        let tone = if change == RUNS_CHANGE { |_: &str| None } else { change_tone };
-        columns.push(Column::number(base).droppable(order));
-        columns.push(Column::number(new).droppable(order));
-        columns.push(Column::number(change).toned(tone).droppable(order / 2));
-        columns.push(Column::number(interval).droppable(order + 10));
-    };
-    let columns_of = |base: &str, new: &str, change: &str| {
-        [base.to_owned(), new.to_owned(), change.to_owned(), "[FROM TO]".to_owned()]
-    };
-    add(columns_of(cost, if is_time { "NEW %MACHINE" } else { "NEW PER CPU-S" }, "ΔCOST"), 2);
+    let name = event.map(|(name, _)| name);
+    let program = |(program, _): &TableLine<'_>| program.map_or("TOTAL".to_owned(), label);
+    let mut fields = vec![LineColumn::text(Column::text("PROGRAM").always().cut_to(16), program)];
+    // For a clock, the values are shares of the machine. The change shown is that of the cost, because the share changes in the same proportion.
+    fields.extend(match is_time {
+        true => four(["%MACHINE", "NEW %MACHINE", "ΔCOST"], 2, name, [DiffMetric::Share, DiffMetric::Cost]),
+        false => four(["PER CPU-S", "NEW PER CPU-S", "ΔCOST"], 2, name, [DiffMetric::Cost; 2]),
+    });
     if has_runs {
-        add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
-        add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
+        fields.extend(four(["NS/RUN", "NEW NS/RUN", "ΔNS/RUN"], 2, None, [DiffMetric::TimePerRun; 2]));
+        fields.extend(four(["RUNS/S", "NEW RUNS/S", "ΔRUNS/S"], 8, None, [DiffMetric::RunsPerSecond; 2]));
     }
     // An event that is a clock has no columns per run: its time per run from samples is worse than NS/RUN, which comes from run statistics.
-    if !is_time {
-        add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
+    if let Some((event, Unit::Events)) = event {
+        let names = [&*format!("{event}/RUN"), &format!("NEW {event}/RUN"), "Δ/RUN"];
+        fields.extend(four(names, 6, name, [DiffMetric::EventPerRun; 2]));
     }
-    columns.push(Column::text("STATUS").droppable(1));
-    columns.push(Column::text("TYPE").droppable(12));
-    columns.push(Column::text("ATTACHED TO").droppable(16).cut_to(12));
-    columns.push(Column::text("OWNER").droppable(18).cut_to(8));
-    let shown_as = |metrics: &[MetricDiff]| {
-        let find =
-            |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
-        let mut cells = Vec::new();
-        let of_cost = find(DiffMetric::Cost, name);
-        // For a clock, the values are shares of the machine. The change shown is that of the cost, because the share changes in the same proportion.
-        let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
-        let decimals = if is_time { Some(2) } else { None };
-        cells.extend(four(values, of_cost, decimals));
-        if has_runs {
-            let (time, runs) = (find(DiffMetric::TimePerRun, None), find(DiffMetric::RunsPerSecond, None));
-            cells.extend(four(time, time, None));
-            cells.extend(four(runs, runs, None));
-        }
-        if !is_time {
-            let of_run = find(DiffMetric::EventPerRun, name);
-            cells.extend(four(of_run, of_run, None));
-        }
-        cells
-    };
-    let line = |program: &ProgramDiff| {
-        let mut line = vec![label(program)];
-        line.extend(shown_as(&program.metrics));
-        line.push(program.status.name().to_owned());
-        let attached = attachments(&program.attached, Some(&program.prog_type));
-        line.extend([program.prog_type.clone(), attached, program.owners.join(" ")]);
-        line
-    };
-    let mut lines: Vec<Vec<String>> = diff.programs.iter().map(line).collect();
-    if name.is_some() {
-        let mut total = vec!["TOTAL".to_owned()];
-        total.extend(shown_as(&diff.total).into_iter().map(|cell| if cell == UNKNOWN { String::new() } else { cell }));
-        total.extend(vec![String::new(); 4]);
-        lines.push(total);
-    }
-    Sheet { columns, rows: lines, totals: Vec::new() }
+    fields.extend([
+        text(Column::text("STATUS").droppable(1), |it| it.status.name().to_owned()),
+        text(Column::text("TYPE").droppable(12), |it| it.prog_type.clone()),
+        text(Column::text("ATTACHED TO").droppable(16).cut_to(12), |it| attachments(&it.attached, Some(&it.prog_type))),
+        text(Column::text("OWNER").droppable(18).cut_to(8), |it| it.owners.join(" ")),
+    ]);
+    let programs = diff.programs.iter().map(|it| (Some(it), &*it.metrics));
+    let lines: Vec<TableLine<'_>> = programs.chain(name.map(|_| (None, &*diff.total))).collect();
+    LineColumns::new(fields).sheet(&lines, &[])
 }
 
-/// Name of the column of the change of runs per second.
-const RUNS_CHANGE: &str = "ΔRUNS/S";
+/// A column of texts about programs.
+fn text<'v>(column: Column, cell: fn(&ProgramDiff) -> String) -> LineColumn<'v, TableLine<'v>> {
+    LineColumn::text(column, move |(program, _): &TableLine<'_>| program.map_or(String::new(), cell))
+}
+
+/// Columns: value before, value after, change, and confidence interval of the change. The values are those of the first metric, the change is that of
+/// the second.
+fn four<'v>(
+    [base, new, change]: [&str; 3],
+    order: u8,
+    event: Option<&'v str>,
+    [values, of_change]: [DiffMetric; 2],
+) -> [LineColumn<'v, TableLine<'v>>; 4] {
+    let number = |column: Column, metric: DiffMetric, cell: fn(&MetricDiff) -> Option<String>| {
+        LineColumn::text(column, move |(program, metrics): &TableLine<'_>| {
+            let found = metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
+            let unknown = if program.is_some() { UNKNOWN } else { "" };
+            found.and_then(cell).unwrap_or_else(|| unknown.to_owned())
+        })
+    };
+    // A change of the rate of runs has no tone: more runs are neither better nor worse.
+    let tone = if of_change == DiffMetric::RunsPerSecond { |_: &str| None } else { change_tone };
+    [
+        number(Column::number(base).droppable(order), values, |it| value(it.metric, &it.base)),
+        number(Column::number(new).droppable(order), values, |it| value(it.metric, &it.new)),
+        number(Column::number(change).toned(tone).droppable(order / 2), of_change, |it| {
+            Some(changed(it.change.as_ref()?))
+        }),
+        number(Column::number("[FROM TO]").droppable(order + 10), of_change, |it| {
+            let (from, to) = it.change.as_ref().and_then(|it| it.from_percent.zip(it.to_percent))?;
+            Some(format!("[{} {}]", signed(from), signed(to)))
+        }),
+    ]
+}
+
+fn value(metric: DiffMetric, side: &MetricValue) -> Option<String> {
+    let value = side.estimate.value()?.value;
+    Some(if metric == DiffMetric::Share { fixed(value, 2) } else { decimal(value) })
+}
 
 /// Tone of a significant change: red for an increase, which is worse, and green for a decrease.
 fn change_tone(cell: &str) -> Option<Tone> {
@@ -140,22 +141,6 @@ fn label(program: &ProgramDiff) -> String {
         Some(previous) => format!("{} (was {previous})", program.label()),
         None => program.label(),
     }
-}
-
-/// Cells: value before, value after, change, and confidence interval of the change.
-fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: Option<usize>) -> [String; 4] {
-    let cell = |side: fn(&MetricDiff) -> &MetricValue| {
-        let value = values.and_then(|it| side(it).estimate.value());
-        value.map_or(UNKNOWN.into(), |it| decimals.map_or_else(|| decimal(it.value), |digits| fixed(it.value, digits)))
-    };
-    let change = of_change.and_then(|it| it.change.as_ref());
-    let interval = change.and_then(|it| it.from_percent.zip(it.to_percent));
-    [
-        cell(|it| &it.base),
-        cell(|it| &it.new),
-        change.map_or(UNKNOWN.into(), changed),
-        interval.map_or(UNKNOWN.into(), |(from, to)| format!("[{} {}]", signed(from), signed(to))),
-    ]
 }
 
 /// Mark of a significant change, which chance does not explain.
