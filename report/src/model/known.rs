@@ -63,11 +63,7 @@ impl<T> Known<T> {
 
     /// Applies `then` to a value; keeps a reason.
     pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Known<U> {
-        match self {
-            Known::Value(value) => Known::Value(then(value)),
-            Known::Unknown(reason) => Known::Unknown(reason),
-            Known::Impossible(anomaly) => Known::Impossible(anomaly),
-        }
+        self.and_then(|value| Known::Value(then(value)))
     }
 
     /// Applies `then` to a value; keeps a reason.
