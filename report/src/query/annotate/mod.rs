@@ -15,7 +15,7 @@ mod xlated;
 
 use crate::index::Index;
 use crate::index::programs::IndexedProgram;
-use crate::index::sections::{btf_with, prog_infos};
+use crate::index::sections::{btf_of, prog_infos};
 use crate::input::recording::OpenRecording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
@@ -123,7 +123,7 @@ impl<'a> ProgramCode<'a> {
         let infos: FxHashMap<u32, ProgInfo<'_>> =
             infos.filter_map(|(at, info)| Some((*wanted.get(&at)?, info))).collect();
         let types: BTreeSet<u32> = infos.values().filter_map(ProgInfo::btf_id).collect();
-        let btf = btf_with(recording.sections(), recording.endian(), &types);
+        let btf = btf_of(recording.sections(), recording.endian(), |id| types.contains(&id));
         ProgramCode { index, isa: arch.and_then(Isa::of), infos, btf }
     }
 

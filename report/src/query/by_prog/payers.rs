@@ -93,6 +93,14 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
 /// Weights by interval, each with the number of the interval.
 pub(crate) type ByInterval = Vec<(u32, u64)>;
 
+/// Adds weights by interval.
+pub(crate) fn add_weights<'w>(sums: &mut BTreeMap<u32, u64>, more: impl IntoIterator<Item = (&'w u32, &'w u64)>) {
+    for (interval, weight) in more {
+        let sum = sums.entry(*interval).or_default();
+        *sum = sum.saturating_add(*weight);
+    }
+}
+
 /// Weights of payers by interval.
 #[derive(Default)]
 pub(crate) struct PaidByInterval {
