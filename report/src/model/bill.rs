@@ -222,8 +222,3 @@ pub struct BillShare {
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
 }
-
-/// The JSON schema of [`Bill`].
-pub fn bill_schema() -> schemars::Schema {
-    super::schema_of::<Bill>()
-}

@@ -4,7 +4,7 @@ use super::diff_note::DiffNote;
 use super::known::{Known, coded, known_members};
 use super::text::decimal;
 use super::{DiffMetric, Reason, Unit};
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Changes of each BPF program between recordings: the document of `bprec diff --json`.
@@ -54,11 +54,6 @@ impl Diff {
     pub fn undecided(&self) -> usize {
         self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::Undecided { .. })).count()
     }
-}
-
-/// The JSON schema of [`Diff`].
-pub fn diff_schema() -> Schema {
-    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Diff>()
 }
 
 /// A compared recording.

@@ -1,7 +1,7 @@
 //! Results of queries as plain data: owned numbers and names. A value that is unknown has a reason. Queries compute all numbers and outputs only
 //! print them, so that all outputs agree.
 //!
-//! A model serializes to its JSON document (`docs/json.md`); [`schema`] returns the schema of [`Report`].
+//! A model serializes to its JSON document (`docs/json.md`); [`schema_of`] returns the schema of a document.
 
 mod advice;
 mod annotation;
@@ -23,6 +23,7 @@ pub(crate) mod text;
 mod tree;
 mod without;
 
+pub use crate::options::condition::DiffMetric;
 pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
 pub use annotation::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
@@ -30,7 +31,7 @@ pub use annotation::{
 };
 pub use bill::{
     Bill, BillCauses, BillLoads, BillParts, BillShare, EventBill, InOthers, OtherOwners, OwnTasks, OwnerBill,
-    OwnerKind, ProgramBill, bill_schema,
+    OwnerKind, ProgramBill,
 };
 pub(crate) use counters::ExactMembers;
 pub use counters::{
@@ -39,7 +40,7 @@ pub use counters::{
 };
 pub use diff::{
     Change, Diff, DiffEvent, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange, ProgramDiff,
-    Status, Verdict, diff_schema,
+    Status, Verdict,
 };
 pub use diff_note::DiffNote;
 pub(crate) use diff_note::FEW_RECORDINGS;
@@ -67,12 +68,8 @@ pub(crate) use stacks::StackLabel;
 pub use stacks::{
     Frame, FrameKind, FrameSource, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples,
 };
-
-pub use crate::options::condition::DiffMetric;
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
-pub use without::{
-    CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,
-};
+pub use without::{CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without};
 
 use crate::options::By;
 use schemars::{JsonSchema, Schema};
@@ -121,22 +118,8 @@ impl Report {
     }
 }
 
-/// The JSON schema of [`Report`].
-pub fn schema() -> Schema {
-    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
-}
-
-/// The JSON schema of [`Annotation`].
-pub fn annotation_schema() -> Schema {
-    schema_of::<Annotation>()
-}
-
-/// The JSON schema of [`LinesReport`].
-pub fn lines_schema() -> Schema {
-    schema_of::<LinesReport>()
-}
-
-fn schema_of<T: JsonSchema>() -> Schema {
+/// The JSON schema of a document.
+pub fn schema_of<T: JsonSchema>() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
