@@ -258,7 +258,8 @@ pub struct LineRow {
     pub percent: Option<f64>,
 }
 
-fn address<S: serde::Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes an address as a hexadecimal number.
+pub(crate) fn address<S: serde::Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{addr:#x}"))
 }
 

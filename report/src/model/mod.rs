@@ -25,6 +25,7 @@ mod without;
 
 pub use crate::options::condition::DiffMetric;
 pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
+pub(crate) use annotation::address;
 pub use annotation::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
     LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,
@@ -53,11 +54,11 @@ pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
 pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
-pub(crate) use program::RECORDER;
 pub use program::{
     Attachment, CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, ProgramLoad, RecorderCost, Recording,
     Runs, RunsEstimate, StatisticsCost, TimeBound, TraceData, has_sha256_tags,
 };
+pub(crate) use program::{RECORDER, program_label};
 
 pub use over_time::{
     CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime, TimedCount,
