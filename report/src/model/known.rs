@@ -2,7 +2,6 @@
 
 use super::text::some;
 use crate::options::worded_by_json;
-use bprec_format::bpf::names::ProgType;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -112,19 +111,11 @@ impl<T: JsonSchema> JsonSchema for Known<T> {
 }
 
 /// Reason why there is no value: a [`Reason`] or an [`Anomaly`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(crate) enum Lack {
     Reason(Reason),
     Anomaly(Box<Anomaly>),
-}
-
-impl Serialize for Lack {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Lack::Reason(reason) => Serialize::serialize(reason, serializer),
-            Lack::Anomaly(anomaly) => Serialize::serialize(anomaly, serializer),
-        }
-    }
 }
 
 impl JsonSchema for Lack {
@@ -257,8 +248,8 @@ coded! {
         /// The kernel hid the program's addresses from the recorder.
         AddressesHidden = "addresses_hidden": "the kernel hid the program's addresses: samples in the program cannot be identified";
         /// While this program runs, the kernel drops samples of events that have a BPF program.
-        Guarded { prog_type: ProgTypeName } = "guarded":
-            "while a {} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples", prog_type.0;
+        Guarded { prog_type: String } = "guarded":
+            "while a {prog_type} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples";
         /// The program is a perf_event program: it runs in the sampling interrupt itself.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
@@ -336,16 +327,6 @@ impl Reason {
     /// Reason given by the recorder.
     pub(crate) fn recorder(said: &str) -> Reason {
         Reason::Recorder { said: said.to_owned() }
-    }
-}
-
-/// A program type, displayed by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProgTypeName(pub ProgType);
-
-impl Serialize for ProgTypeName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
     }
 }
 

@@ -51,7 +51,7 @@ pub use event::{
 };
 pub use header::Header;
 pub use interval::{History, Interval};
-pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
+pub use known::{Anomaly, DiffSide, Known, Reason, SnapshotFault};
 pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
 pub use program::{

@@ -19,7 +19,7 @@ use crate::index::sections::{btf_of, prog_infos};
 use crate::input::recording::OpenRecording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
-    ProgTypeName, Reason,
+    Reason,
 };
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
@@ -205,7 +205,7 @@ impl<'a> Annotator<'a> {
             load_time_ns: program.info.map(|info| info.load_time_ns),
             name: program.name().to_owned(),
             tag: program.tag.map(|tag| Tag(tag).to_string()),
-            prog_type: program.info.and_then(|info| info.prog_type).map(ProgTypeName),
+            prog_type: program.info.and_then(|info| info.prog_type),
             blind: blind.cloned(),
             charged,
             percent: charged.and_then(|charged| percent(charged.weight, Some(self.costs.samples.weight))),
