@@ -178,53 +178,32 @@ fn judged(judgment: &Judgment) -> String {
     text + ": " + &judgment.evidence()
 }
 
-/// A CSV line.
-enum DiffLine<'r> {
-    /// A metric of a program, or of all BPF if there is no program.
-    Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
-    Condition(&'r Judgment),
+/// A CSV line: a metric of a program, or of all BPF if there is no program; or a condition.
+#[derive(Clone, Copy, Default)]
+struct DiffLine<'r> {
+    program: Option<&'r ProgramDiff>,
+    metric: Option<&'r MetricDiff>,
+    condition: Option<&'r Judgment>,
 }
 
 impl<'r> DiffLine<'r> {
-    fn program(&self) -> Option<&'r ProgramDiff> {
-        match self {
-            DiffLine::Metric(program, _) => *program,
-            DiffLine::Condition(_) => None,
-        }
-    }
-
-    fn metric(&self) -> Option<&'r MetricDiff> {
-        match self {
-            DiffLine::Metric(_, metric) => Some(metric),
-            DiffLine::Condition(_) => None,
-        }
-    }
-
     fn change(&self) -> Option<&'r Change> {
-        self.metric()?.change.as_ref()
-    }
-
-    fn condition(&self) -> Option<&'r Judgment> {
-        match self {
-            DiffLine::Metric(..) => None,
-            DiffLine::Condition(judgment) => Some(judgment),
-        }
+        self.metric?.change.as_ref()
     }
 
     /// Confidence interval of the change, %, in the line of a condition on a relative change.
     fn relative(&self) -> Option<PossibleRange> {
-        self.condition().filter(|it| it.is_relative)?.interval
+        self.condition.filter(|it| it.is_relative)?.interval
     }
 
     fn unknown(&self) -> Option<String> {
-        match self {
-            DiffLine::Metric(_, metric) => {
-                let why = metric.base.estimate.why().or(metric.new.estimate.why());
-                why.or(metric.change.as_ref().and_then(|it| it.significant.why()))
-            }
-            DiffLine::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
-            DiffLine::Condition(_) => None,
-        }
+        let undecided = self.condition.and_then(|it| match &it.verdict {
+            Verdict::Undecided { reason } => Some(reason.to_string()),
+            _ => None,
+        });
+        let why = undecided.or_else(|| self.metric?.base.estimate.why());
+        let why = why.or_else(|| self.metric?.new.estimate.why());
+        why.or_else(|| self.change()?.significant.why())
     }
 }
 
@@ -237,29 +216,28 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         Some(to - it.new?)
     };
     let fields: [F<'_>; 20] = [
-        F::csv("kind", |it| match it {
-            DiffLine::Metric(Some(_), _) => Some("program"),
-            DiffLine::Metric(None, _) => Some("total"),
-            DiffLine::Condition(_) => Some("condition"),
+        F::csv("kind", |it| match (it.program, it.condition) {
+            (Some(_), _) => Some("program"),
+            (None, None) => Some("total"),
+            (None, Some(_)) => Some("condition"),
         }),
-        F::csv("name", |it| it.program().map(|it| it.name.clone()).or_else(|| it.condition()?.program.clone())),
-        F::csv("type", |it| Some(it.program()?.prog_type.clone())),
-        F::csv("attached", |it| Some(it.program()?.attached.join(" "))),
-        F::csv("status", |it| it.program().map(|it| it.status.name()).or_else(|| Some(it.condition()?.verdict.code()))),
-        F::csv("previous_name", |it| it.program()?.previous_name.clone()),
-        F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
-        F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
-        F::csv("metric", |it| match it {
-            DiffLine::Metric(_, metric) => Some(metric.metric.to_string()),
-            DiffLine::Condition(judgment) => Some(judgment.condition.clone()),
+        F::csv("name", |it| it.program.map(|it| it.name.clone()).or_else(|| it.condition?.program.clone())),
+        F::csv("type", |it| Some(it.program?.prog_type.clone())),
+        F::csv("attached", |it| Some(it.program?.attached.join(" "))),
+        F::csv("status", |it| it.program.map(|it| it.status.name()).or_else(|| Some(it.condition?.verdict.code()))),
+        F::csv("previous_name", |it| it.program?.previous_name.clone()),
+        F::csv("base_tags", |it| Some(it.program?.base_tags.join(" "))),
+        F::csv("new_tags", |it| Some(it.program?.new_tags.join(" "))),
+        F::csv("metric", |it| {
+            it.metric.map(|it| it.metric.to_string()).or_else(|| Some(it.condition?.condition.clone()))
         }),
-        F::csv("event", |it| it.metric()?.event.clone()),
-        F::csv("base", move |it| value(it.metric().map(|it| &it.base)).or_else(|| it.condition()?.base)),
-        F::csv("base_margin", move |it| margin(it.metric().map(|it| &it.base))),
-        F::csv("new", move |it| value(it.metric().map(|it| &it.new)).or_else(|| it.condition()?.new)),
-        F::csv("new_margin", move |it| margin(it.metric().map(|it| &it.new)).or_else(|| absolute(it.condition()?))),
+        F::csv("event", |it| it.metric?.event.clone()),
+        F::csv("base", move |it| value(it.metric.map(|it| &it.base)).or_else(|| it.condition?.base)),
+        F::csv("base_margin", move |it| margin(it.metric.map(|it| &it.base))),
+        F::csv("new", move |it| value(it.metric.map(|it| &it.new)).or_else(|| it.condition?.new)),
+        F::csv("new_margin", move |it| margin(it.metric.map(|it| &it.new)).or_else(|| absolute(it.condition?))),
         F::csv("difference", |it| Some(it.change()?.difference)),
-        F::csv("percent", |it| it.change().and_then(|it| it.percent).or_else(|| it.condition()?.percent)),
+        F::csv("percent", |it| it.change().and_then(|it| it.percent).or_else(|| it.condition?.percent)),
         F::csv("from_percent", |it| {
             it.change().and_then(|it| it.from_percent).or(it.relative().map(|interval| interval.from))
         }),
@@ -267,8 +245,9 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv("significant", |it| it.change()?.significant.value().copied()),
         F::csv("unknown", DiffLine::unknown),
     ];
-    let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| (Some(it), metric)));
-    let totals = diff.total.iter().map(|metric| (None, metric));
-    let metrics = programs.chain(totals).map(|(program, metric)| DiffLine::Metric(program, metric));
-    LineColumns::new(fields).write_csv(metrics.chain(diff.gate.iter().map(DiffLine::Condition)), out)
+    let of = |program, metric| DiffLine { program, metric: Some(metric), condition: None };
+    let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| of(Some(it), metric)));
+    let totals = diff.total.iter().map(|metric| of(None, metric));
+    let conditions = diff.gate.iter().map(|it| DiffLine { condition: Some(it), ..DiffLine::default() });
+    LineColumns::new(fields).write_csv(programs.chain(totals).chain(conditions), out)
 }
