@@ -72,14 +72,8 @@ struct BillLine<'r> {
 
 impl<'r> BillLine<'r> {
     fn of_owner(event: &'r EventBill, owner: &'r OwnerBill) -> BillLine<'r> {
-        BillLine {
-            event,
-            kind: "owner",
-            name: owner.name.as_str().into(),
-            owner: Some(owner),
-            program: None,
-            parts: &owner.parts,
-        }
+        let name = owner.name.as_str().into();
+        BillLine { owner: Some(owner), ..BillLine::sum(event, "owner", name, &owner.parts) }
     }
 
     fn sum(event: &'r EventBill, kind: &'static str, name: Cow<'r, str>, parts: &'r BillParts) -> BillLine<'r> {
@@ -117,13 +111,10 @@ fn owner_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
 
 fn program_lines<'r>(report: &'r Bill, event: &'r EventBill) -> impl Iterator<Item = BillLine<'r>> {
     event.owners.iter().flat_map(move |owner| {
-        owner.programs.iter().map(move |program| BillLine {
-            event,
-            kind: "program",
-            name: program.name.as_str().into(),
+        owner.programs.iter().map(move |it| BillLine {
             owner: Some(owner),
-            program: report.programs.get(program.program),
-            parts: &program.parts,
+            program: report.programs.get(it.program),
+            ..BillLine::sum(event, "program", it.name.as_str().into(), &it.parts)
         })
     })
 }
