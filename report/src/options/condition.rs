@@ -64,28 +64,13 @@ pub enum DiffMetric {
 
 /// Limit on the new value of a metric. The comparison fails if the whole confidence interval of the value (or of its change) is beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
-    /// `+5%` is 1.05: fails if the new value is more than this multiple of the base.
-    Grows(f64),
-    /// `-5%` is 0.95: fails if the new value is less than this multiple of the base.
-    Falls(f64),
-    /// Fails if the new value is more than this number, in the unit of the metric.
-    Above(f64),
-    /// Fails if the new value is less than this number, in the unit of the metric.
-    Below(f64),
-}
-
-impl Bound {
-    /// Returns the number of the bound: a value in the unit of the metric, or a multiple of the base.
-    pub(crate) fn limit(self) -> f64 {
-        let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
-        limit
-    }
-
-    /// Returns true if values above the limit fail, false if values below the limit fail.
-    pub(crate) fn is_upper(self) -> bool {
-        matches!(self, Bound::Grows(_) | Bound::Above(_))
-    }
+pub(crate) struct Bound {
+    /// True for a limit on the change: `limit` is a multiple of the base, 1.05 for `+5%` and 0.95 for `-5%`. False for a limit in the unit of the
+    /// metric.
+    pub(crate) is_relative: bool,
+    /// True if values above the limit fail, false if values below the limit fail.
+    pub(crate) is_upper: bool,
+    pub(crate) limit: f64,
 }
 
 impl Selector {
@@ -278,7 +263,7 @@ fn bound(cursor: &mut Cursor<'_>, metric: DiffMetric) -> Result<Bound, Fault> {
             return Err(Fault { at: sign_at, problem: "nothing can fall by more than 100%".into() });
         }
         let factor = if sign == '+' { 1.0 + number / 100.0 } else { 1.0 - number / 100.0 };
-        return Ok(if sign == '+' { Bound::Grows(factor) } else { Bound::Falls(factor) });
+        return Ok(Bound { is_relative, is_upper: sign == '+', limit: factor });
     }
     let Some(scale) = scale(unit, metric) else {
         let units = match metric {
@@ -291,7 +276,7 @@ fn bound(cursor: &mut Cursor<'_>, metric: DiffMetric) -> Result<Bound, Fault> {
         return Err(Fault { at: unit_at, problem: format!("expected a unit: {units}") });
     };
     let value = number * scale;
-    Ok(if sign == '>' { Bound::Above(value) } else { Bound::Below(value) })
+    Ok(Bound { is_relative, is_upper: sign == '>', limit: value })
 }
 
 fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
@@ -333,15 +318,23 @@ mod tests {
         (selector, metric, bound)
     }
 
+    fn relative(is_upper: bool, limit: f64) -> Bound {
+        Bound { is_relative: true, is_upper, limit }
+    }
+
+    fn absolute(is_upper: bool, limit: f64) -> Bound {
+        Bound { is_relative: false, is_upper, limit }
+    }
+
     #[test]
     fn conditions_are_read() {
         let name = |name: &str| Selector::Name(name.into());
-        assert_eq!(parsed("prog:tcp_* time/run +5%"), (name("tcp_*"), DiffMetric::TimePerRun, Bound::Grows(1.05)));
-        assert_eq!(parsed(" prog:x  time/run > 2us "), (name("x"), DiffMetric::TimePerRun, Bound::Above(2_000.0)));
-        assert_eq!(parsed("prog:\"a b\" runs/s -25%"), (name("a b"), DiffMetric::RunsPerSecond, Bound::Falls(0.75)));
+        assert_eq!(parsed("prog:tcp_* time/run +5%"), (name("tcp_*"), DiffMetric::TimePerRun, relative(true, 1.05)));
+        assert_eq!(parsed(" prog:x  time/run > 2us "), (name("x"), DiffMetric::TimePerRun, absolute(true, 2_000.0)));
+        assert_eq!(parsed("prog:\"a b\" runs/s -25%"), (name("a b"), DiffMetric::RunsPerSecond, relative(false, 0.75)));
         assert_eq!(
             parsed("type:xdp share >1.5%"),
-            (Selector::Type("xdp".into()), DiffMetric::Share, Bound::Above(1.5))
+            (Selector::Type("xdp".into()), DiffMetric::Share, absolute(true, 1.5))
         );
         assert_eq!(
             "owner:cilium* instructions:k/run > 3k".parse::<Condition>().unwrap(),
@@ -350,12 +343,12 @@ mod tests {
                 selector: Selector::Owner("cilium*".into()),
                 metric: DiffMetric::EventPerRun,
                 event: Some("instructions:k".into()),
-                bound: Bound::Above(3_000.0),
+                bound: absolute(true, 3_000.0),
             }
         );
-        assert_eq!(parsed("total lost > 1%"), (Selector::Total, DiffMetric::Lost, Bound::Above(1.0)));
-        assert_eq!(parsed("total samples < 1k"), (Selector::Total, DiffMetric::Samples, Bound::Below(1_000.0)));
-        assert_eq!(parsed("total cost +0%"), (Selector::Total, DiffMetric::Cost, Bound::Grows(1.0)));
+        assert_eq!(parsed("total lost > 1%"), (Selector::Total, DiffMetric::Lost, absolute(true, 1.0)));
+        assert_eq!(parsed("total samples < 1k"), (Selector::Total, DiffMetric::Samples, absolute(false, 1_000.0)));
+        assert_eq!(parsed("total cost +0%"), (Selector::Total, DiffMetric::Cost, relative(true, 1.0)));
         assert_eq!("prog:x cost > 5ms".parse::<Condition>().unwrap().to_string(), "prog:x cost > 5ms");
     }
 
