@@ -138,6 +138,23 @@ pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     })
 }
 
+/// Gives a type that is serialized as another one the schema of the other one.
+macro_rules! schema_of_members {
+    ($type:ident: $members:ty) => {
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <$members>::json_schema(generator)
+            }
+        }
+    };
+}
+
+pub(crate) use schema_of_members;
+
 /// Defines an enum whose variants have a code for scripts and a sentence for people. The sentence is a format string with the variant's fields. Codes
 /// are literals, so that JSON does not change when a variant is renamed.
 macro_rules! coded {
