@@ -35,12 +35,12 @@ fn main() -> Result<()> {
     }
     let schemas = folder("schemas")?;
     for (name, schema) in [
-        ("json", model::schema()),
-        ("annotate", model::annotation_schema()),
-        ("lines", model::lines_schema()),
-        ("bill", model::bill_schema()),
-        ("without", model::without_schema()),
-        ("diff", model::diff_schema()),
+        ("json", model::schema_of::<model::Report>()),
+        ("annotate", model::schema_of::<model::Annotation>()),
+        ("lines", model::schema_of::<model::LinesReport>()),
+        ("bill", model::schema_of::<model::Bill>()),
+        ("without", model::schema_of::<model::Without>()),
+        ("diff", model::schema_of::<model::Diff>()),
     ] {
         let path = schemas.join(format!("{name}.schema.json"));
         fs::write(&path, serde_json::to_string_pretty(&schema)? + "\n")

@@ -366,7 +366,7 @@ pub struct MapsSummary {
 /// Fails if the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<MapsSummary> {
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
-    let btf = btf_of(recording.sections(), recording.endian());
+    let btf = btf_of(recording.sections(), recording.endian(), |_| true);
     let report = MapsReport::new(&recording, &index, &btf, options);
     recording.checked(view::write_maps(&report, options, out).map_err(Error::from))?;
     Ok(MapsSummary { written: report.ids.len(), recorded: report.recorded, programs: index.programs.list.len() })

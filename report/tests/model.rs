@@ -367,18 +367,18 @@ fn groups_are_sums_of_their_programs() {
 }
 
 /// A schema as JSON.
-fn schema_of(schema: impl serde::Serialize) -> Value {
-    serde_json::to_value(schema).unwrap()
+fn schema_of<T: schemars::JsonSchema>() -> Value {
+    serde_json::to_value(model::schema_of::<T>()).unwrap()
 }
 
 /// Every document conforms to the schema of its model.
 #[test]
 fn json_is_what_its_schema_says() {
-    let schema = schema_of(model::schema());
-    let annotation_schema = schema_of(model::annotation_schema());
-    let lines_schema = schema_of(model::lines_schema());
-    let bill_schema = schema_of(model::bill_schema());
-    let without_schema = schema_of(model::without_schema());
+    let schema = schema_of::<Report>();
+    let annotation_schema = schema_of::<model::Annotation>();
+    let lines_schema = schema_of::<model::LinesReport>();
+    let bill_schema = schema_of::<model::Bill>();
+    let without_schema = schema_of::<model::Without>();
     for path in fixtures() {
         let at = path.display().to_string();
         let input = Input::open(&path).unwrap();
@@ -405,7 +405,7 @@ fn json_is_what_its_schema_says() {
 /// Comparisons of each recording with the next one conform to their schema.
 #[test]
 fn comparisons_are_what_their_schema_says() {
-    let schema = schema_of(model::diff_schema());
+    let schema = schema_of::<model::Diff>();
     let inputs: Vec<Input> = fixtures().iter().map(|path| Input::open(path).unwrap()).collect();
     let conditions = vec!["prog:* time/run +5%".parse().unwrap(), "type:* cycles/run > 1k".parse().unwrap()];
     let options = DiffOptions { conditions, ..DiffOptions::default() };

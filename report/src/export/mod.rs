@@ -12,13 +12,16 @@ pub use openmetrics::Metrics;
 use crate::Error;
 use crate::model::Unit;
 use crate::model::text::clean;
+use crate::options::worded_by_json;
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::str::FromStr;
 
 /// A format of another viewer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ExportFormat {
     /// A line per stack: frames separated by `;`, outermost first, then a blank and the weight. Input of flame-graph tools.
     Folded,
@@ -35,13 +38,15 @@ pub enum ExportFormat {
     Otlp,
 }
 
+worded_by_json! { ExportFormat }
+
 impl FromStr for ExportFormat {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<ExportFormat, Error> {
-        let known = ExportFormat::ALL.into_iter().find(|format| format.name() == text);
+        let known = ExportFormat::ALL.into_iter().find(|format| format.to_string() == text);
         known.ok_or_else(|| {
-            let names = ExportFormat::ALL.map(ExportFormat::name).join(", ");
+            let names = ExportFormat::ALL.map(|format| format.to_string()).join(", ");
             Error::option("--to", text, format!("expected one of {names}"))
         })
     }
@@ -57,18 +62,6 @@ impl ExportFormat {
         ExportFormat::Firefox,
         ExportFormat::Otlp,
     ];
-
-    /// Name in the option `--to`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ExportFormat::Folded => "folded",
-            ExportFormat::Pprof => "pprof",
-            ExportFormat::Speedscope => "speedscope",
-            ExportFormat::Html => "html",
-            ExportFormat::Firefox => "firefox",
-            ExportFormat::Otlp => "otlp",
-        }
-    }
 
     /// Returns true for binary formats, which a terminal cannot show.
     pub fn is_binary(self) -> bool {

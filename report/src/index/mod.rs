@@ -53,6 +53,7 @@ use bprec_format::feature::Feature;
 use bprec_format::records::{LostSamples, Payload};
 use bprec_format::{AttrFlags, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::OnceLock;
 
 /// Facts of the side band: the tables in which samples are looked up, and all other facts of the recording.
@@ -534,24 +535,21 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn infos(&mut self) -> Vec<ProgInfo<'r>> {
         let mut infos = Vec::new();
         for section in self.recording.sections_of(Feature::BPF_PROG_INFO) {
-            match BpfProgInfoSection::new(&section.bytes, section.offset, self.recording.endian()) {
-                Ok(entries) => {
-                    let mut cut = 0u64;
-                    let entries = entries.filter(|entry| {
-                        let is_whole = entry.as_ref().map_or(true, sections::is_whole);
-                        cut += u64::from(!is_whole);
-                        is_whole
-                    });
-                    infos.extend(self.keep_good(entries));
-                    if cut > 0 {
-                        let at = section.offset;
-                        self.problem(format!(
-                            "bpf_prog_info section at offset {at:#x}: {cut} entries left out, with an info of less than {OLDEST_INFO_LEN} \
-                             bytes (its size in Linux 5.0)"
-                        ));
-                    }
-                }
-                Err(error) => self.problem(error.to_string()),
+            let entries = BpfProgInfoSection::new(&section.bytes, section.offset, self.recording.endian());
+            let Some(entries) = self.good(entries) else { continue };
+            let mut cut = 0u64;
+            let entries = entries.filter(|entry| {
+                let is_whole = entry.as_ref().map_or(true, sections::is_whole);
+                cut += u64::from(!is_whole);
+                is_whole
+            });
+            infos.extend(self.keep_good(entries));
+            if cut > 0 {
+                let at = section.offset;
+                self.problem(format!(
+                    "bpf_prog_info section at offset {at:#x}: {cut} entries left out, with an info of less than {OLDEST_INFO_LEN} \
+                     bytes (its size in Linux 5.0)"
+                ));
             }
         }
         infos
@@ -560,34 +558,23 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn btf(&mut self) -> BTreeMap<u32, Btf<'r>> {
         let mut parsed = BTreeMap::new();
         for section in self.recording.sections_of(Feature::BPF_BTF) {
-            let blobs = match BpfBtfSection::new(&section.bytes, section.offset, self.recording.endian()) {
-                Ok(section) => self.keep_good(section),
-                Err(error) => {
-                    self.problem(error.to_string());
-                    continue;
-                }
-            };
-            for (id, blob) in blobs {
-                match Btf::parse(blob) {
-                    Ok(btf) => {
-                        parsed.insert(id, btf);
-                    }
-                    Err(error) => self.problem(format!("BTF {id}: {error}")),
-                }
+            let blobs = BpfBtfSection::new(&section.bytes, section.offset, self.recording.endian());
+            let Some(blobs) = self.good(blobs) else { continue };
+            for (id, blob) in self.keep_good(blobs) {
+                let btf = Btf::parse(blob).map_err(|error| format!("BTF {id}: {error}"));
+                parsed.extend(self.good(btf).map(|btf| (id, btf)));
             }
         }
         parsed
     }
 
     fn keep_good<T>(&mut self, items: impl Iterator<Item = bprec_format::Result<T>>) -> Vec<T> {
-        let mut good = Vec::new();
-        for item in items {
-            match item {
-                Ok(item) => good.push(item),
-                Err(error) => self.problem(error.to_string()),
-            }
-        }
-        good
+        items.filter_map(|item| self.good(item)).collect()
+    }
+
+    /// Returns the item; an error is a problem of the recording.
+    fn good<T>(&mut self, item: Result<T, impl Display>) -> Option<T> {
+        item.inspect_err(|error| self.problem(error.to_string())).ok()
     }
 }
 

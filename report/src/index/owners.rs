@@ -5,6 +5,7 @@
 
 use super::Index;
 use super::programs::IndexedProgram;
+use super::runners::at;
 use super::workload::of_path;
 use crate::model::{OwnerKind, RECORDER, Workload};
 use bprec_format::bprec::state;
@@ -197,13 +198,8 @@ impl Owners {
 
     /// Returns the owner that a process belongs to at a time.
     pub(crate) fn of_process(&self, pid: u32, time_ns: u64) -> Option<u32> {
-        at(self.of_process.get(&pid)?, time_ns)
+        at(self.of_process.get(&pid)?, time_ns).flatten()
     }
-}
-
-fn at(owners: &[(u64, Option<u32>)], time_ns: u64) -> Option<u32> {
-    let since = owners.partition_point(|(since, _)| *since <= time_ns);
-    owners.get(since.checked_sub(1)?).and_then(|(_, owner)| *owner)
 }
 
 /// Adds the holders of a program; returns the number of one of the holders.
@@ -266,7 +262,7 @@ fn processes(
     holders.iter().for_each(|(pid, owner)| drop(owners.insert(*pid, vec![(0, Some(*owner))])));
     let inherited = |owners: &FxHashMap<u32, Vec<(u64, Option<u32>)>>, parent: u32, time_ns: u64| {
         let has_children = parent != INIT_PID && Some(parent) != recorder;
-        let owner = owners.get(&parent).filter(|_| has_children).and_then(|owners| at(owners, time_ns));
+        let owner = owners.get(&parent).filter(|_| has_children).and_then(|owners| at(owners, time_ns)).flatten();
         owner.filter(|owner| list[*owner as usize].kind == OwnerKind::Process)
     };
     let forks = &index.tasks.forks;

@@ -147,7 +147,8 @@ impl Runners {
     }
 }
 
-fn at<T: Copy>(timeline: &Timeline<T>, time_ns: u64) -> Option<T> {
+/// Returns the value that holds at a time; `None` before the first time.
+pub(super) fn at<T: Copy>(timeline: &[(u64, T)], time_ns: u64) -> Option<T> {
     let since = timeline.partition_point(|(from_ns, _)| *from_ns <= time_ns);
     timeline[..since].last().map(|(_, there)| *there)
 }
@@ -165,16 +166,21 @@ fn timeline<T>(
     changes.sort_unstable();
     let mut here = BTreeSet::new();
     let at_once = changes.chunk_by(|a, b| a.0 == b.0).map(|at_once| {
-        for (_, comes, program) in at_once {
-            if *comes {
-                here.insert(*program)
-            } else {
-                here.remove(program)
-            };
-        }
+        come_and_go(&mut here, at_once);
         (at_once[0].0, there(&here))
     });
     at_once.collect()
+}
+
+/// Adds to `here` the numbers that come at a place, and removes those that go.
+pub(super) fn come_and_go(here: &mut BTreeSet<u32>, changes: &[(u64, bool, u32)]) {
+    for (_, comes, number) in changes {
+        if *comes {
+            here.insert(*number)
+        } else {
+            here.remove(number)
+        };
+    }
 }
 
 #[cfg(test)]

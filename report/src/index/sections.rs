@@ -1,6 +1,6 @@
 //! BTF and program infos in the feature sections.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -16,22 +16,15 @@ const NAME_MAX: usize = 255;
 /// Limit on functions of each kind: more than any kernel has.
 pub(super) const SYMBOLS_MAX: usize = 1 << 20;
 
-/// Returns the BTF of the sections by id.
-pub(crate) fn btf_of<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> BTreeMap<u32, Btf<'s>> {
-    let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
-    let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
-    blobs.flatten().flatten().filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
-}
-
-/// Returns the BTF with these ids.
-pub(crate) fn btf_with<'s>(
+/// Returns the BTF of the sections by id, if `is_wanted`.
+pub(crate) fn btf_of<'s>(
     sections: &'s [FeatureSection<'_>],
     endian: Endian,
-    wanted: &BTreeSet<u32>,
+    is_wanted: impl Fn(u32) -> bool,
 ) -> BTreeMap<u32, Btf<'s>> {
     let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
     let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
-    let blobs = blobs.flatten().flatten().filter(|(id, _)| wanted.contains(id));
+    let blobs = blobs.flatten().flatten().filter(|(id, _)| is_wanted(*id));
     blobs.filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
 }
 

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::bprec::state::{FileFunctions, KernelSymbol};
-use bprec_format::feature::Feature;
 use bprec_format::records::{Ksymbol, Mmap2File};
 use bprec_format::{Endian, FeatureSection};
 
 use super::file_functions::{Files, Mapped};
 use super::intervals::AddressIntervals;
-use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
+use super::sections::{SYMBOLS_MAX, btf_of, prog_infos, symbol_of};
 use super::symbols::{KernelSymbols, SymbolAndOffset};
 
 /// Limit on announced symbols; beyond it, all of them are forgotten.
@@ -55,11 +53,9 @@ impl SectionSymbols {
 type NamedRange = (Range<u64>, Option<Arc<[u8]>>);
 
 fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<NamedRange> {
-    let btf = btf_of(sections, endian);
-    let infos = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
-    let infos = infos.flat_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
+    let btf = btf_of(sections, endian, |_| true);
     let mut found = Vec::new();
-    for info in infos.flatten().flatten() {
+    for info in prog_infos(sections, endian) {
         let functions = info.functions().filter_map(|function| {
             let range = function.range().filter(|range| !range.is_empty())?;
             Some((range, Some(symbol_of(&info, &function, &btf).into())))

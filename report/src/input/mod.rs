@@ -190,16 +190,8 @@ impl Input {
             }
             map = FileMapping::new(&inflated?).map_err(io_error("map", path))?;
         }
-        let content = Content::Mapped(map);
-        Ok(Input {
-            path: path.to_owned(),
-            content,
-            parts: Vec::new(),
-            later: Vec::new(),
-            journal: None,
-            spooled: false,
-            progress: Arc::clone(progress),
-        })
+        let (content, progress) = (Content::Mapped(map), Arc::clone(progress));
+        Ok(Input { content, progress, ..Input::from_bytes(path, Vec::new()) })
     }
 
     /// Path of the input, for messages.

@@ -1,6 +1,7 @@
 //! Code of programs with the cost of each part, and the cost of source lines.
 
-use super::{Count, ProgTypeName, Reason, Unit};
+use super::{Count, Reason, Unit, as_text};
+use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -64,9 +65,9 @@ pub struct AnnotatedProgram {
     /// Digest of the program's instructions.
     pub tag: Option<String>,
     /// Type of the program.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
-    pub prog_type: Option<ProgTypeName>,
+    pub prog_type: Option<ProgType>,
     /// Reason why the event cannot sample the program; the cost of its code is then unknown. `null` if samples are in the program.
     pub blind: Option<Reason>,
     /// Samples charged to the program: the sum of those of `self`, `helper` and `entry` that are known.
@@ -258,7 +259,8 @@ pub struct LineRow {
     pub percent: Option<f64>,
 }
 
-fn address<S: serde::Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes an address as a hexadecimal number.
+pub(crate) fn address<S: serde::Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{addr:#x}"))
 }
 

@@ -1,6 +1,7 @@
 //! Bills: the CPU time that each owner of BPF programs costs the machine.
 
 use super::{Count, Known, LateTicks, Note, Program, Recording, Unit, UnsampledTime};
+use crate::options::worded_by_json;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub enum OwnerKind {
     /// The recording does not name the holder.
     Unknown,
 }
+
+worded_by_json! { OwnerKind }
 
 /// Bill of an owner.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -218,9 +221,4 @@ pub struct BillShare {
     pub count: Count,
     /// Share of the capacity of all CPUs, %.
     pub machine_percent: Option<f64>,
-}
-
-/// The JSON schema of [`Bill`].
-pub fn bill_schema() -> schemars::Schema {
-    super::schema_of::<Bill>()
 }

@@ -1,6 +1,6 @@
 //! Counters: exact counts of each program, and all counters over time.
 
-use super::known::{Known, known_members};
+use super::known::{Known, known_members, schema_of_members};
 use super::{Anomaly, Note, Unit};
 use crate::model::text::UNNAMED;
 use schemars::JsonSchema;
@@ -141,15 +141,7 @@ impl Serialize for Event {
     }
 }
 
-impl JsonSchema for Event {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Event".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        EventMembers::json_schema(generator)
-    }
-}
+schema_of_members! { Event: EventMembers<'_> }
 
 /// Histogram bucket that a percentile of the times per run lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
@@ -350,15 +342,7 @@ impl Serialize for CounterTotals {
     }
 }
 
-impl JsonSchema for CounterTotals {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "CounterTotals".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        EitherTotals::json_schema(generator)
-    }
-}
+schema_of_members! { CounterTotals: EitherTotals<'_> }
 
 /// A target that was never counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

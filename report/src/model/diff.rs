@@ -3,8 +3,8 @@
 use super::diff_note::DiffNote;
 use super::known::{Known, coded, known_members};
 use super::text::decimal;
-use super::{Reason, Unit};
-use schemars::{JsonSchema, Schema};
+use super::{DiffMetric, Reason, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Changes of each BPF program between recordings: the document of `bprec diff --json`.
@@ -54,11 +54,6 @@ impl Diff {
     pub fn undecided(&self) -> usize {
         self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::Undecided { .. })).count()
     }
-}
-
-/// The JSON schema of [`Diff`].
-pub fn diff_schema() -> Schema {
-    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Diff>()
 }
 
 /// A compared recording.
@@ -158,51 +153,6 @@ impl ProgramDiff {
             _ if !self.name.is_empty() => self.name.clone(),
             Some(tag) => format!("[{tag}]"),
             None => super::text::UNNAMED.into(),
-        }
-    }
-}
-
-/// Kind of a compared number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-pub enum DiffMetric {
-    /// Share of the machine, %.
-    #[serde(rename = "share")]
-    Share,
-    /// Cost per second and CPU: ns for clocks, otherwise events.
-    #[serde(rename = "cost")]
-    Cost,
-    /// Runs per second, on all CPUs.
-    #[serde(rename = "runs/s")]
-    RunsPerSecond,
-    /// Time per run by run statistics, ns: mean over the intervals, without the highest third. With too few intervals, mean over all runs.
-    #[serde(rename = "time/run")]
-    TimePerRun,
-    /// Time per run by run statistics, ns: mean over all runs.
-    #[serde(rename = "mean-time/run")]
-    MeanTimePerRun,
-    /// Weight per run, estimated from samples and runs.
-    #[serde(rename = "event/run")]
-    EventPerRun,
-    /// Samples per recording.
-    #[serde(rename = "samples")]
-    Samples,
-    /// Lost samples, % of all.
-    #[serde(rename = "lost")]
-    Lost,
-}
-
-impl DiffMetric {
-    /// Name of the metric in every view and in conditions.
-    pub fn name(self) -> &'static str {
-        match self {
-            DiffMetric::Share => "share",
-            DiffMetric::Cost => "cost",
-            DiffMetric::RunsPerSecond => "runs/s",
-            DiffMetric::TimePerRun => "time/run",
-            DiffMetric::MeanTimePerRun => "mean-time/run",
-            DiffMetric::EventPerRun => "event/run",
-            DiffMetric::Samples => "samples",
-            DiffMetric::Lost => "lost",
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Values that may be unknown, and the reasons why. Enums name the reasons; the sentences of these enums are written only in this module.
 
 use super::text::some;
-use bprec_format::bpf::names::ProgType;
+use crate::options::worded_by_json;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
-use std::fmt;
 
 /// A side of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -17,14 +16,7 @@ pub enum DiffSide {
     New,
 }
 
-impl fmt::Display for DiffSide {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DiffSide::Base => "base",
-            DiffSide::New => "new",
-        })
-    }
-}
+worded_by_json! { DiffSide }
 
 /// A value, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,11 +62,7 @@ impl<T> Known<T> {
 
     /// Applies `then` to a value; keeps a reason.
     pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Known<U> {
-        match self {
-            Known::Value(value) => Known::Value(then(value)),
-            Known::Unknown(reason) => Known::Unknown(reason),
-            Known::Impossible(anomaly) => Known::Impossible(anomaly),
-        }
+        self.and_then(|value| Known::Value(then(value)))
     }
 
     /// Applies `then` to a value; keeps a reason.
@@ -123,19 +111,11 @@ impl<T: JsonSchema> JsonSchema for Known<T> {
 }
 
 /// Reason why there is no value: a [`Reason`] or an [`Anomaly`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(crate) enum Lack {
     Reason(Reason),
     Anomaly(Box<Anomaly>),
-}
-
-impl Serialize for Lack {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Lack::Reason(reason) => Serialize::serialize(reason, serializer),
-            Lack::Anomaly(anomaly) => Serialize::serialize(anomaly, serializer),
-        }
-    }
 }
 
 impl JsonSchema for Lack {
@@ -157,6 +137,23 @@ pub(super) fn coded_schema(codes: &[&str]) -> Schema {
         "required": ["code", "text"]
     })
 }
+
+/// Gives a type that is serialized as another one the schema of the other one.
+macro_rules! schema_of_members {
+    ($type:ident: $members:ty) => {
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <$members>::json_schema(generator)
+            }
+        }
+    };
+}
+
+pub(crate) use schema_of_members;
 
 /// Defines an enum whose variants have a code for scripts and a sentence for people. The sentence is a format string with the variant's fields. Codes
 /// are literals, so that JSON does not change when a variant is renamed.
@@ -268,8 +265,8 @@ coded! {
         /// The kernel hid the program's addresses from the recorder.
         AddressesHidden = "addresses_hidden": "the kernel hid the program's addresses: samples in the program cannot be identified";
         /// While this program runs, the kernel drops samples of events that have a BPF program.
-        Guarded { prog_type: ProgTypeName } = "guarded":
-            "while a {} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples", prog_type.0;
+        Guarded { prog_type: String } = "guarded":
+            "while a {prog_type} program runs, the kernel drops the samples of events that have a BPF program, without counting these samples";
         /// The program is a perf_event program: it runs in the sampling interrupt itself.
         InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
@@ -347,16 +344,6 @@ impl Reason {
     /// Reason given by the recorder.
     pub(crate) fn recorder(said: &str) -> Reason {
         Reason::Recorder { said: said.to_owned() }
-    }
-}
-
-/// A program type, displayed by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProgTypeName(pub ProgType);
-
-impl Serialize for ProgTypeName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
     }
 }
 

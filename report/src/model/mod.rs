@@ -1,7 +1,7 @@
 //! Results of queries as plain data: owned numbers and names. A value that is unknown has a reason. Queries compute all numbers and outputs only
 //! print them, so that all outputs agree.
 //!
-//! A model serializes to its JSON document (`docs/json.md`); [`schema`] returns the schema of [`Report`].
+//! A model serializes to its JSON document (`docs/json.md`); [`schema_of`] returns the schema of a document.
 
 mod advice;
 mod annotation;
@@ -23,14 +23,16 @@ pub(crate) mod text;
 mod tree;
 mod without;
 
+pub use crate::options::condition::DiffMetric;
 pub use advice::{Advice, Cost, EventFinding, Finding, ProgramCost};
+pub(crate) use annotation::address;
 pub use annotation::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
     LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,
 };
 pub use bill::{
     Bill, BillCauses, BillLoads, BillParts, BillShare, EventBill, InOthers, OtherOwners, OwnTasks, OwnerBill,
-    OwnerKind, ProgramBill, bill_schema,
+    OwnerKind, ProgramBill,
 };
 pub(crate) use counters::ExactMembers;
 pub use counters::{
@@ -38,8 +40,8 @@ pub use counters::{
     Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
 };
 pub use diff::{
-    Change, Diff, DiffEvent, DiffMetric, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange,
-    ProgramDiff, Status, Verdict, diff_schema,
+    Change, Diff, DiffEvent, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange, ProgramDiff,
+    Status, Verdict,
 };
 pub use diff_note::DiffNote;
 pub(crate) use diff_note::FEW_RECORDINGS;
@@ -49,14 +51,14 @@ pub use event::{
 };
 pub use header::Header;
 pub use interval::{History, Interval};
-pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
+pub use known::{Anomaly, DiffSide, Known, Reason, SnapshotFault};
 pub(crate) use note::Gravity;
 pub use note::{NotMeasured, Note};
-pub(crate) use program::RECORDER;
 pub use program::{
     Attachment, CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, ProgramLoad, RecorderCost, Recording,
     Runs, RunsEstimate, StatisticsCost, TimeBound, TraceData, has_sha256_tags,
 };
+pub(crate) use program::{RECORDER, program_label};
 
 pub use over_time::{
     CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime, TimedCount,
@@ -67,11 +69,8 @@ pub(crate) use stacks::StackLabel;
 pub use stacks::{
     Frame, FrameKind, FrameSource, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples,
 };
-
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
-pub use without::{
-    CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without, without_schema,
-};
+pub use without::{CpuChange, CpuTime, EventWithout, Operations, OtherPayers, PayerWithout, RemovedProgram, Without};
 
 use crate::options::By;
 use schemars::{JsonSchema, Schema};
@@ -120,22 +119,8 @@ impl Report {
     }
 }
 
-/// The JSON schema of [`Report`].
-pub fn schema() -> Schema {
-    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
-}
-
-/// The JSON schema of [`Annotation`].
-pub fn annotation_schema() -> Schema {
-    schema_of::<Annotation>()
-}
-
-/// The JSON schema of [`LinesReport`].
-pub fn lines_schema() -> Schema {
-    schema_of::<LinesReport>()
-}
-
-fn schema_of<T: JsonSchema>() -> Schema {
+/// The JSON schema of a document.
+pub fn schema_of<T: JsonSchema>() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 

@@ -1,10 +1,10 @@
 //! Payers: tasks, processes, cgroups, containers and CPUs that run programs, and the cost of the programs to each payer.
 
+use super::known::schema_of_members;
 use super::{Count, Known, LateTicks, Note, Program, Recording, Unit};
 use crate::options::Payer;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Cost of programs to the tasks that were running: the document of `bprec report --payers --json`.
@@ -232,12 +232,4 @@ impl Serialize for PayerName {
     }
 }
 
-impl JsonSchema for PayerName {
-    fn schema_name() -> Cow<'static, str> {
-        "PayerName".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        PayerNameMembers::json_schema(generator)
-    }
-}
+schema_of_members! { PayerName: PayerNameMembers<'_> }

@@ -1,6 +1,7 @@
 //! Programs, and facts about the recording.
 
 use super::known::{Known, known_members};
+use super::text::UNNAMED;
 use super::{Exact, ExactMembers, as_text};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -315,11 +316,11 @@ pub fn has_sha256_tags(release: &str) -> Option<bool> {
 }
 
 /// Label for people: the name, or the tag of a program without a name; followed by the id if given.
-pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
+pub(crate) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
     let label = match tag {
         _ if !name.is_empty() => name.to_owned(),
         Some(tag) => format!("[{tag}]"),
-        None => "[no name]".into(),
+        None => UNNAMED.into(),
     };
     id.map_or_else(|| label.clone(), |id| format!("{label} ({id})"))
 }

@@ -144,8 +144,3 @@ pub struct CpuTime {
     /// Half of a 95 % interval of `millicpus`, as `margin_percent`.
     pub margin_millicpus: Option<f64>,
 }
-
-/// The JSON schema of [`Without`].
-pub fn without_schema() -> schemars::Schema {
-    super::schema_of::<Without>()
-}

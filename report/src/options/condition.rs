@@ -2,6 +2,9 @@
 
 use crate::{Error, Result};
 use bprec_filter::Glob;
+use schemars::JsonSchema;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,7 +14,9 @@ pub struct Condition {
     /// Text of the condition, as given on the command line.
     text: String,
     pub(crate) selector: Selector,
-    pub(crate) metric: Metric,
+    pub(crate) metric: DiffMetric,
+    /// Event of [`DiffMetric::EventPerRun`].
+    pub(crate) event: Option<String>,
     pub(crate) bound: Bound,
 }
 
@@ -28,51 +33,44 @@ pub(crate) enum Selector {
     Total,
 }
 
-/// Metric of a program, or of all programs together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Metric {
-    /// Share of the machine, %; only for events that are clocks.
+/// Kind of a compared number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum DiffMetric {
+    /// Share of the machine, %.
+    #[serde(rename = "share")]
     Share,
-    /// Weight of the event charged to the program, per second and CPU: ns for clocks, otherwise events.
+    /// Cost per second and CPU: ns for clocks, otherwise events.
+    #[serde(rename = "cost")]
     Cost,
     /// Runs per second, on all CPUs.
+    #[serde(rename = "runs/s")]
     RunsPerSecond,
-    /// Time per run, ns: mean over the intervals, without the highest third; with too few intervals, mean over all runs.
+    /// Time per run by run statistics, ns: mean over the intervals, without the highest third. With too few intervals, mean over all runs.
+    #[serde(rename = "time/run")]
     TimePerRun,
-    /// Time per run, ns: mean over all runs.
+    /// Time per run by run statistics, ns: mean over all runs.
+    #[serde(rename = "mean-time/run")]
     MeanTimePerRun,
-    /// Weight of this event per run.
-    EventPerRun(String),
-    /// Count of samples in a recording.
+    /// Weight per run, estimated from samples and runs.
+    #[serde(rename = "event/run")]
+    EventPerRun,
+    /// Samples per recording.
+    #[serde(rename = "samples")]
     Samples,
-    /// Lost samples, % of all samples, recorded or lost. Only for [`Selector::Total`].
+    /// Lost samples, % of all.
+    #[serde(rename = "lost")]
     Lost,
 }
 
 /// Limit on the new value of a metric. The comparison fails if the whole confidence interval of the value (or of its change) is beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
-    /// `+5%` is 1.05: fails if the new value is more than this multiple of the base.
-    Grows(f64),
-    /// `-5%` is 0.95: fails if the new value is less than this multiple of the base.
-    Falls(f64),
-    /// Fails if the new value is more than this number, in the unit of the metric.
-    Above(f64),
-    /// Fails if the new value is less than this number, in the unit of the metric.
-    Below(f64),
-}
-
-impl Bound {
-    /// Returns the number of the bound: a value in the unit of the metric, or a multiple of the base.
-    pub(crate) fn limit(self) -> f64 {
-        let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
-        limit
-    }
-
-    /// Returns true if values above the limit fail, false if values below the limit fail.
-    pub(crate) fn is_upper(self) -> bool {
-        matches!(self, Bound::Grows(_) | Bound::Above(_))
-    }
+pub(crate) struct Bound {
+    /// True for a limit on the change: `limit` is a multiple of the base, 1.05 for `+5%` and 0.95 for `-5%`. False for a limit in the unit of the
+    /// metric.
+    pub(crate) is_relative: bool,
+    /// True if values above the limit fail, false if values below the limit fail.
+    pub(crate) is_upper: bool,
+    pub(crate) limit: f64,
 }
 
 impl Selector {
@@ -90,12 +88,14 @@ impl Selector {
     }
 }
 
-impl Metric {
+impl DiffMetric {
     /// Returns true if the metric is a number of samples, recorded or lost: such a number is exact, other metrics are estimates.
-    pub(crate) fn is_count(&self) -> bool {
-        matches!(self, Metric::Samples | Metric::Lost)
+    pub(crate) fn is_count(self) -> bool {
+        matches!(self, DiffMetric::Samples | DiffMetric::Lost)
     }
 }
+
+worded_by_json! { DiffMetric }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,8 +109,7 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Condition> {
         let mut cursor = Cursor { text, at: 0 };
         let parsed = condition(&mut cursor);
-        let (selector, metric, bound) = parsed.map_err(|fault| fault.in_text(text))?;
-        Ok(Condition { text: text.trim().to_owned(), selector, metric, bound })
+        parsed.map_err(|fault| fault.in_text(text))
     }
 }
 
@@ -159,31 +158,33 @@ impl<'t> Cursor<'t> {
     }
 }
 
-fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault> {
+fn condition(cursor: &mut Cursor<'_>) -> Result<Condition, Fault> {
     let selector = selector(cursor)?;
     cursor.skip_blanks();
     let metric_at = cursor.at;
-    let metric = metric(cursor)?;
-    if metric == Metric::Lost && selector != Selector::Total {
+    let (metric, event) = metric(cursor)?;
+    if metric == DiffMetric::Lost && selector != Selector::Total {
         return Err(Fault {
             at: metric_at,
             problem: "lost samples are counted for all programs together: write `total lost …`".into(),
         });
     }
-    let is_of_runs =
-        matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));
+    let is_of_runs = matches!(
+        metric,
+        DiffMetric::RunsPerSecond | DiffMetric::TimePerRun | DiffMetric::MeanTimePerRun | DiffMetric::EventPerRun
+    );
     if selector == Selector::Total && is_of_runs {
         return Err(Fault {
             at: metric_at,
             problem: "`total` has no runs: conditions on runs apply to one program".into(),
         });
     }
-    let bound = bound(cursor, &metric)?;
+    let bound = bound(cursor, metric)?;
     cursor.skip_blanks();
     if !cursor.rest().is_empty() {
         return cursor.fault("expected the end of the condition");
     }
-    Ok((selector, metric, bound))
+    Ok(Condition { text: cursor.text.trim().to_owned(), selector, metric, event, bound })
 }
 
 fn selector(cursor: &mut Cursor<'_>) -> Result<Selector, Fault> {
@@ -220,29 +221,24 @@ fn pattern(cursor: &mut Cursor<'_>) -> Result<String, Fault> {
     Ok(cursor.word().to_owned())
 }
 
-fn metric(cursor: &mut Cursor<'_>) -> Result<Metric, Fault> {
+/// Reads a metric and, for [`DiffMetric::EventPerRun`], the name of its event.
+fn metric(cursor: &mut Cursor<'_>) -> Result<(DiffMetric, Option<String>), Fault> {
     let at = cursor.at;
-    let metric = match cursor.word() {
-        "share" => Metric::Share,
-        "cost" => Metric::Cost,
-        "runs/s" => Metric::RunsPerSecond,
-        "time/run" => Metric::TimePerRun,
-        "mean-time/run" => Metric::MeanTimePerRun,
-        "samples" => Metric::Samples,
-        "lost" => Metric::Lost,
-        word => match word.strip_suffix("/run").filter(|event| !event.is_empty()) {
-            Some(event) => Metric::EventPerRun(event.to_owned()),
+    let word = cursor.word();
+    match DiffMetric::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)) {
+        Ok(metric) if metric != DiffMetric::EventPerRun => Ok((metric, None)),
+        _ => match word.strip_suffix("/run").filter(|event| !event.is_empty()) {
+            Some(event) => Ok((DiffMetric::EventPerRun, Some(event.to_owned()))),
             None => {
                 let problem =
                     "expected share, cost, runs/s, time/run, mean-time/run, EVENT/run, samples or lost".into();
-                return Err(Fault { at, problem });
+                Err(Fault { at, problem })
             }
         },
-    };
-    Ok(metric)
+    }
 }
 
-fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
+fn bound(cursor: &mut Cursor<'_>, metric: DiffMetric) -> Result<Bound, Fault> {
     cursor.skip_blanks();
     let sign_at = cursor.at;
     let Some(sign) = cursor.rest().chars().next().filter(|sign| "+-<>".contains(*sign)) else {
@@ -267,18 +263,20 @@ fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
             return Err(Fault { at: sign_at, problem: "nothing can fall by more than 100%".into() });
         }
         let factor = if sign == '+' { 1.0 + number / 100.0 } else { 1.0 - number / 100.0 };
-        return Ok(if sign == '+' { Bound::Grows(factor) } else { Bound::Falls(factor) });
+        return Ok(Bound { is_relative, is_upper: sign == '+', limit: factor });
     }
     let Some(scale) = scale(unit, metric) else {
         let units = match metric {
-            Metric::Share | Metric::Lost => "% or no unit",
-            Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost => "ns, us, ms, s, k, M, G or no unit",
+            DiffMetric::Share | DiffMetric::Lost => "% or no unit",
+            DiffMetric::TimePerRun | DiffMetric::MeanTimePerRun | DiffMetric::Cost => {
+                "ns, us, ms, s, k, M, G or no unit"
+            }
             _ => "k, M, G or no unit",
         };
         return Err(Fault { at: unit_at, problem: format!("expected a unit: {units}") });
     };
     let value = number * scale;
-    Ok(if sign == '>' { Bound::Above(value) } else { Bound::Below(value) })
+    Ok(Bound { is_relative, is_upper: sign == '>', limit: value })
 }
 
 fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
@@ -294,9 +292,9 @@ fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
 }
 
 /// Returns the factor from `unit` to the unit of the metric; `None` if the metric does not accept `unit`.
-fn scale(unit: &str, metric: &Metric) -> Option<f64> {
-    let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
-    let is_share = matches!(metric, Metric::Share | Metric::Lost);
+fn scale(unit: &str, metric: DiffMetric) -> Option<f64> {
+    let is_time = matches!(metric, DiffMetric::TimePerRun | DiffMetric::MeanTimePerRun | DiffMetric::Cost);
+    let is_share = matches!(metric, DiffMetric::Share | DiffMetric::Lost);
     match unit {
         "" => Some(1.0),
         "%" if is_share => Some(1.0),
@@ -315,25 +313,42 @@ fn scale(unit: &str, metric: &Metric) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (Selector, Metric, Bound) {
+    fn parsed(text: &str) -> (Selector, DiffMetric, Bound) {
         let Condition { selector, metric, bound, .. } = text.parse().unwrap();
         (selector, metric, bound)
+    }
+
+    fn relative(is_upper: bool, limit: f64) -> Bound {
+        Bound { is_relative: true, is_upper, limit }
+    }
+
+    fn absolute(is_upper: bool, limit: f64) -> Bound {
+        Bound { is_relative: false, is_upper, limit }
     }
 
     #[test]
     fn conditions_are_read() {
         let name = |name: &str| Selector::Name(name.into());
-        assert_eq!(parsed("prog:tcp_* time/run +5%"), (name("tcp_*"), Metric::TimePerRun, Bound::Grows(1.05)));
-        assert_eq!(parsed(" prog:x  time/run > 2us "), (name("x"), Metric::TimePerRun, Bound::Above(2_000.0)));
-        assert_eq!(parsed("prog:\"a b\" runs/s -25%"), (name("a b"), Metric::RunsPerSecond, Bound::Falls(0.75)));
-        assert_eq!(parsed("type:xdp share >1.5%"), (Selector::Type("xdp".into()), Metric::Share, Bound::Above(1.5)));
+        assert_eq!(parsed("prog:tcp_* time/run +5%"), (name("tcp_*"), DiffMetric::TimePerRun, relative(true, 1.05)));
+        assert_eq!(parsed(" prog:x  time/run > 2us "), (name("x"), DiffMetric::TimePerRun, absolute(true, 2_000.0)));
+        assert_eq!(parsed("prog:\"a b\" runs/s -25%"), (name("a b"), DiffMetric::RunsPerSecond, relative(false, 0.75)));
         assert_eq!(
-            parsed("owner:cilium* instructions:k/run > 3k"),
-            (Selector::Owner("cilium*".into()), Metric::EventPerRun("instructions:k".into()), Bound::Above(3_000.0))
+            parsed("type:xdp share >1.5%"),
+            (Selector::Type("xdp".into()), DiffMetric::Share, absolute(true, 1.5))
         );
-        assert_eq!(parsed("total lost > 1%"), (Selector::Total, Metric::Lost, Bound::Above(1.0)));
-        assert_eq!(parsed("total samples < 1k"), (Selector::Total, Metric::Samples, Bound::Below(1_000.0)));
-        assert_eq!(parsed("total cost +0%"), (Selector::Total, Metric::Cost, Bound::Grows(1.0)));
+        assert_eq!(
+            "owner:cilium* instructions:k/run > 3k".parse::<Condition>().unwrap(),
+            Condition {
+                text: "owner:cilium* instructions:k/run > 3k".into(),
+                selector: Selector::Owner("cilium*".into()),
+                metric: DiffMetric::EventPerRun,
+                event: Some("instructions:k".into()),
+                bound: absolute(true, 3_000.0),
+            }
+        );
+        assert_eq!(parsed("total lost > 1%"), (Selector::Total, DiffMetric::Lost, absolute(true, 1.0)));
+        assert_eq!(parsed("total samples < 1k"), (Selector::Total, DiffMetric::Samples, absolute(false, 1_000.0)));
+        assert_eq!(parsed("total cost +0%"), (Selector::Total, DiffMetric::Cost, relative(true, 1.0)));
         assert_eq!("prog:x cost > 5ms".parse::<Condition>().unwrap().to_string(), "prog:x cost > 5ms");
     }
 

@@ -1,6 +1,5 @@
 //! Options of a report. Each type parses its command-line text.
 
-pub(crate) mod condition;
 mod style;
 pub(crate) mod wall_clock;
 
@@ -219,7 +218,21 @@ macro_rules! named {
     };
 }
 
-// The module uses the macro above, so it is declared here.
+/// Writes variants of enums as the words that they are in JSON.
+macro_rules! worded_by_json {
+    ($($type:ty),*) => {
+        $(impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        })*
+    };
+}
+
+pub(crate) use worded_by_json;
+
+pub(crate) mod condition;
+// The module uses the macro `named`, so it is declared here.
 pub(crate) mod diff;
 
 named! { Split, "--by",

@@ -5,7 +5,7 @@ use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, MachineParts, Overview, PayerSlice, ProgramSlice,
     Report, Row, Slice,
 };
-use crate::query::by_prog::payers::{ByInterval, PaidByInterval};
+use crate::query::by_prog::payers::{ByInterval, PaidByInterval, add_weights};
 use crate::query::by_prog::shares::{margin, percent};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -13,23 +13,6 @@ use std::ops::Range;
 
 /// Limit on the source lines of a program.
 const MAX_LINES: usize = 9;
-
-/// Sums of weights by interval.
-#[derive(Default)]
-struct IntervalSums(BTreeMap<u32, u64>);
-
-impl IntervalSums {
-    fn add(&mut self, weights: Option<&ByInterval>) {
-        for (interval, weight) in weights.into_iter().flatten() {
-            let sum = self.0.entry(*interval).or_default();
-            *sum = sum.saturating_add(*weight);
-        }
-    }
-
-    fn finish(self) -> ByInterval {
-        self.0.into_iter().collect()
-    }
-}
 
 /// Program by position, or another row by name.
 type ProgramOrName<'p> = (Option<usize>, &'p str);
@@ -61,21 +44,22 @@ impl OverviewFacts<'_> {
             recording.cpus.filter(|_| is_of_machine).zip(bpf).map(|(cpus, percent)| percent * f64::from(cpus) / 100.0);
         let (programs, program_of) = self.programs();
         let (payers, payer_of) = self.payers();
-        let mut flows: FxHashMap<(usize, usize), (Count, IntervalSums)> = FxHashMap::default();
+        let mut flows: FxHashMap<(usize, usize), (Count, BTreeMap<u32, u64>)> = FxHashMap::default();
         // A cell without weight has no flow, and its payer may have no slice.
         for cell in self.payers.rows.iter().filter(|cell| cell.count.weight > 0) {
             let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
             let (count, sums) = flows.entry((program, payer_of[cell.payer])).or_default();
             count.merge(cell.count);
             let name = if cell.program.is_some() { "" } else { cell.name.as_str() };
-            sums.add(self.paid.charges.get(&(cell.program, name, cell.payer)));
+            let paid = self.paid.charges.get(&(cell.program, name, cell.payer)).into_iter().flatten();
+            add_weights(sums, paid.map(|(interval, weight)| (interval, weight)));
         }
-        let flow = |((program, payer), (count, sums)): ((usize, usize), (Count, IntervalSums))| Flow {
+        let flow = |((program, payer), (count, sums)): ((usize, usize), (Count, BTreeMap<u32, u64>))| Flow {
             program,
             payer,
             count,
             percent: event.percent(count),
-            by_interval: sums.finish(),
+            by_interval: sums.into_iter().collect(),
         };
         let mut flows: Vec<Flow> = flows.into_iter().map(flow).collect();
         flows.sort_by_key(|flow| (flow.program, flow.payer));
@@ -237,9 +221,10 @@ impl OverviewFacts<'_> {
 
     /// Returns the weights of all samples of several payers by interval.
     fn all_by_interval(&self, payers: Range<usize>) -> ByInterval {
-        let mut sums = IntervalSums::default();
-        payers.for_each(|payer| sums.add(self.paid.all.get(&payer)));
-        sums.finish()
+        let mut sums = BTreeMap::new();
+        let paid = payers.filter_map(|payer| self.paid.all.get(&payer)).flatten();
+        add_weights(&mut sums, paid.map(|(interval, weight)| (interval, weight)));
+        sums.into_iter().collect()
     }
 
     fn machine(&self) -> Option<MachineParts> {

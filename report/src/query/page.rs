@@ -10,7 +10,7 @@ use super::counters;
 use super::overview::OverviewFacts;
 use crate::index::Index;
 use crate::input::recording::OpenRecording;
-use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile, Report};
+use crate::model::{EventTrees, LinesReport, Overview, Page, Profile, Report};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::pass::sinks::pivot::KeyBy;
@@ -77,16 +77,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let mut report = facts.report();
     let advice = advice::all(&report, index, options);
     over_time.programs = Arc::clone(&report.programs);
-    let payers = Payers {
-        format: "bprec payers",
-        version: JSON_VERSION,
-        recording: report.recording.clone(),
-        keys,
-        events: payers::events(&facts, 1),
-        programs: Arc::clone(&report.programs),
-        problems: report.problems.clone(),
-        notes: report.notes.clone(),
-    };
+    let payers = payers::of(&facts, 1, keys);
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
     // If no program has samples, `of_first` would list the code of all programs, so the page has no code.

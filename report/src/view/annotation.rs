@@ -36,7 +36,7 @@ pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
 /// Lines about a program: name, charged samples and their parts, and the meaning of the cost columns.
 pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<Block<'static>> {
     let id = program.id.map(|id| format!("id {id}"));
-    let prog_type = program.prog_type.map(|it| it.0.to_string());
+    let prog_type = program.prog_type.map(|it| it.to_string());
     let tag = program.tag.as_ref().map(|tag| format!("tag {tag}"));
     let facts: Vec<String> = [id, prog_type, tag].into_iter().flatten().collect();
     let name = if program.name.is_empty() { UNNAMED } else { &program.name };

@@ -7,7 +7,7 @@ use super::columns::{LineColumn, LineColumns};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, Note, OwnerBill, OwnerKind, Program};
+use crate::model::{Bill, BillParts, BillShare, EventBill, LateTicks, Note, OwnerBill, Program};
 use std::borrow::Cow;
 use std::io;
 
@@ -72,14 +72,8 @@ struct BillLine<'r> {
 
 impl<'r> BillLine<'r> {
     fn of_owner(event: &'r EventBill, owner: &'r OwnerBill) -> BillLine<'r> {
-        BillLine {
-            event,
-            kind: "owner",
-            name: owner.name.as_str().into(),
-            owner: Some(owner),
-            program: None,
-            parts: &owner.parts,
-        }
+        let name = owner.name.as_str().into();
+        BillLine { owner: Some(owner), ..BillLine::sum(event, "owner", name, &owner.parts) }
     }
 
     fn sum(event: &'r EventBill, kind: &'static str, name: Cow<'r, str>, parts: &'r BillParts) -> BillLine<'r> {
@@ -117,31 +111,16 @@ fn owner_lines(event: &EventBill) -> impl Iterator<Item = BillLine<'_>> {
 
 fn program_lines<'r>(report: &'r Bill, event: &'r EventBill) -> impl Iterator<Item = BillLine<'r>> {
     event.owners.iter().flat_map(move |owner| {
-        owner.programs.iter().map(move |program| BillLine {
-            event,
-            kind: "program",
-            name: program.name.as_str().into(),
+        owner.programs.iter().map(move |it| BillLine {
             owner: Some(owner),
-            program: report.programs.get(program.program),
-            parts: &program.parts,
+            program: report.programs.get(it.program),
+            ..BillLine::sum(event, "program", it.name.as_str().into(), &it.parts)
         })
     })
 }
 
 fn total(event: &EventBill) -> BillLine<'_> {
     BillLine::sum(event, "total", "TOTAL".into(), &event.total)
-}
-
-/// Name of a kind of owner in CSV, the same as in JSON.
-fn kind(kind: OwnerKind) -> &'static str {
-    match kind {
-        OwnerKind::Container => "container",
-        OwnerKind::Unit => "unit",
-        OwnerKind::Process => "process",
-        OwnerKind::Pins => "pins",
-        OwnerKind::Attachments => "attachments",
-        OwnerKind::Unknown => "unknown",
-    }
 }
 
 /// A part of the bill: name in CSV, column of tables, and value.
@@ -177,7 +156,7 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
         F::csv("owner", |it| Some(it.owner.map_or_else(|| it.name.to_string(), |owner| owner.name.clone()))),
-        F::csv("owner_kind", |it| Some(kind(it.owner?.kind))),
+        F::csv("owner_kind", |it| Some(it.owner?.kind)),
         F::csv("program", |it| (it.kind == "program").then(|| it.name.to_string()))
             .and_text(Column::text(first).always().cut_to(20), |it| it.name.to_string()),
         F::csv("id", |it| it.program?.id).and_text(Column::number("ID"), of_program(|it| Some(it.id?.to_string()))),

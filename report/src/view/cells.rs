@@ -99,13 +99,18 @@ pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
     }
 }
 
-/// Events per run.
-pub(super) fn event(event: &Event, exact: &Exact) -> String {
-    match &event.counted {
-        Known::Value(counted) => value(&counted.per_run, exact.is_estimate) + &turns(event),
+/// Cell of a value: `n/a!` if it is impossible, `n/a` if it is unknown.
+pub(super) fn known<T>(value: &Known<T>, cell: impl FnOnce(&T) -> String) -> String {
+    match value {
+        Known::Value(value) => cell(value),
         Known::Impossible(_) => IMPOSSIBLE.into(),
         Known::Unknown(_) => UNKNOWN.into(),
     }
+}
+
+/// Events per run.
+pub(super) fn event(event: &Event, exact: &Exact) -> String {
+    known(&event.counted, |counted| value(&counted.per_run, exact.is_estimate) + &turns(event))
 }
 
 /// Share of the time in which a multiplexed event was counted, in brackets. Empty if the event was counted all of the time, or if its count is
@@ -119,11 +124,7 @@ pub(super) fn turns(event: &Event) -> String {
 
 /// Time per run, ns.
 pub(super) fn time(exact: &Exact) -> String {
-    match &exact.time {
-        Known::Value(time) => value(time, exact.is_estimate),
-        Known::Impossible(_) => IMPOSSIBLE.into(),
-        Known::Unknown(_) => UNKNOWN.into(),
-    }
+    known(&exact.time, |time| value(time, exact.is_estimate))
 }
 
 /// Count of runs, marked as an estimate if run statistics were on for only a part of the time.

@@ -7,7 +7,7 @@ use super::grid::Column;
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, grouped, seconds};
 use crate::model::{
-    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Event, EventPerRun, Exact, Known, NamedReading,
+    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Event, EventPerRun, Exact, NamedReading,
 };
 use std::io;
 
@@ -90,11 +90,8 @@ fn shared(report: &CountersReport) -> LineColumns<'_, CounterRow> {
         }),
         LineColumn::text(Column::text("NAME"), name),
     ];
-    let counted = |event: &Event| match &event.counted {
-        Known::Value(counted) => grouped(counted.per_run.value.round() as u64) + &turns(event),
-        Known::Impossible(_) => IMPOSSIBLE.into(),
-        Known::Unknown(_) => UNKNOWN.into(),
-    };
+    let counted =
+        |event: &Event| cells::known(&event.counted, |it| grouped(it.per_run.value.round() as u64) + &turns(event));
     let events = events.iter().enumerate().map(|(at, event)| {
         cell(Column::number(event.name.clone()), move |_, it| it.values.events.get(at).map_or(UNKNOWN.into(), counted))
     });

@@ -45,78 +45,79 @@ fn facts(recording: &DiffRecording) -> String {
     facts.join(" · ")
 }
 
+/// A line of a table: a program, or `None` for all BPF together, and its metrics.
+type TableLine<'r> = (Option<&'r ProgramDiff>, &'r [MetricDiff]);
+
 /// Table of an event. `has_runs` adds the columns of run statistics, which are the same for all events.
 fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
-    let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
-    let per_run = name.map_or_else(String::new, |name| format!("{name}/RUN"));
-    let cost = if is_time { "%MACHINE" } else { "PER CPU-S" };
-    let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
-    let mut add = |names: [String; 4], order: u8| {
-        let [base, new, change, interval] = names;
-        // A change of the rate of runs has no tone: more runs are neither better nor worse.
-        let tone = if change == RUNS_CHANGE { |_: &str| None } else { change_tone };
-        columns.push(Column::number(base).droppable(order));
-        columns.push(Column::number(new).droppable(order));
-        columns.push(Column::number(change).toned(tone).droppable(order / 2));
-        columns.push(Column::number(interval).droppable(order + 10));
-    };
-    let columns_of = |base: &str, new: &str, change: &str| {
-        [base.to_owned(), new.to_owned(), change.to_owned(), "[FROM TO]".to_owned()]
-    };
-    add(columns_of(cost, if is_time { "NEW %MACHINE" } else { "NEW PER CPU-S" }, "ΔCOST"), 2);
+    let name = event.map(|(name, _)| name);
+    let program = |(program, _): &TableLine<'_>| program.map_or("TOTAL".to_owned(), label);
+    let mut fields = vec![LineColumn::text(Column::text("PROGRAM").always().cut_to(16), program)];
+    // For a clock, the values are shares of the machine. The change shown is that of the cost, because the share changes in the same proportion.
+    fields.extend(match is_time {
+        true => four(["%MACHINE", "NEW %MACHINE", "ΔCOST"], 2, name, [DiffMetric::Share, DiffMetric::Cost]),
+        false => four(["PER CPU-S", "NEW PER CPU-S", "ΔCOST"], 2, name, [DiffMetric::Cost; 2]),
+    });
     if has_runs {
-        add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
-        add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
+        fields.extend(four(["NS/RUN", "NEW NS/RUN", "ΔNS/RUN"], 2, None, [DiffMetric::TimePerRun; 2]));
+        fields.extend(four(["RUNS/S", "NEW RUNS/S", "ΔRUNS/S"], 8, None, [DiffMetric::RunsPerSecond; 2]));
     }
     // An event that is a clock has no columns per run: its time per run from samples is worse than NS/RUN, which comes from run statistics.
-    if !is_time {
-        add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
+    if let Some((event, Unit::Events)) = event {
+        let names = [&*format!("{event}/RUN"), &format!("NEW {event}/RUN"), "Δ/RUN"];
+        fields.extend(four(names, 6, name, [DiffMetric::EventPerRun; 2]));
     }
-    columns.push(Column::text("STATUS").droppable(1));
-    columns.push(Column::text("TYPE").droppable(12));
-    columns.push(Column::text("ATTACHED TO").droppable(16).cut_to(12));
-    columns.push(Column::text("OWNER").droppable(18).cut_to(8));
-    let shown_as = |metrics: &[MetricDiff]| {
-        let find =
-            |metric, event: Option<&str>| metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
-        let mut cells = Vec::new();
-        let of_cost = find(DiffMetric::Cost, name);
-        // For a clock, the values are shares of the machine. The change shown is that of the cost, because the share changes in the same proportion.
-        let values = if is_time { find(DiffMetric::Share, name) } else { of_cost };
-        let decimals = if is_time { Some(2) } else { None };
-        cells.extend(four(values, of_cost, decimals));
-        if has_runs {
-            let (time, runs) = (find(DiffMetric::TimePerRun, None), find(DiffMetric::RunsPerSecond, None));
-            cells.extend(four(time, time, None));
-            cells.extend(four(runs, runs, None));
-        }
-        if !is_time {
-            let of_run = find(DiffMetric::EventPerRun, name);
-            cells.extend(four(of_run, of_run, None));
-        }
-        cells
-    };
-    let line = |program: &ProgramDiff| {
-        let mut line = vec![label(program)];
-        line.extend(shown_as(&program.metrics));
-        line.push(program.status.name().to_owned());
-        let attached = attachments(&program.attached, Some(&program.prog_type));
-        line.extend([program.prog_type.clone(), attached, program.owners.join(" ")]);
-        line
-    };
-    let mut lines: Vec<Vec<String>> = diff.programs.iter().map(line).collect();
-    if name.is_some() {
-        let mut total = vec!["TOTAL".to_owned()];
-        total.extend(shown_as(&diff.total).into_iter().map(|cell| if cell == UNKNOWN { String::new() } else { cell }));
-        total.extend(vec![String::new(); 4]);
-        lines.push(total);
-    }
-    Sheet { columns, rows: lines, totals: Vec::new() }
+    fields.extend([
+        text(Column::text("STATUS").droppable(1), |it| it.status.name().to_owned()),
+        text(Column::text("TYPE").droppable(12), |it| it.prog_type.clone()),
+        text(Column::text("ATTACHED TO").droppable(16).cut_to(12), |it| attachments(&it.attached, Some(&it.prog_type))),
+        text(Column::text("OWNER").droppable(18).cut_to(8), |it| it.owners.join(" ")),
+    ]);
+    let programs = diff.programs.iter().map(|it| (Some(it), &*it.metrics));
+    let lines: Vec<TableLine<'_>> = programs.chain(name.map(|_| (None, &*diff.total))).collect();
+    LineColumns::new(fields).sheet(&lines, &[])
 }
 
-/// Name of the column of the change of runs per second.
-const RUNS_CHANGE: &str = "ΔRUNS/S";
+/// A column of texts about programs.
+fn text<'v>(column: Column, cell: fn(&ProgramDiff) -> String) -> LineColumn<'v, TableLine<'v>> {
+    LineColumn::text(column, move |(program, _): &TableLine<'_>| program.map_or(String::new(), cell))
+}
+
+/// Columns: value before, value after, change, and confidence interval of the change. The values are those of the first metric, the change is that of
+/// the second.
+fn four<'v>(
+    [base, new, change]: [&str; 3],
+    order: u8,
+    event: Option<&'v str>,
+    [values, of_change]: [DiffMetric; 2],
+) -> [LineColumn<'v, TableLine<'v>>; 4] {
+    let number = |column: Column, metric: DiffMetric, cell: fn(&MetricDiff) -> Option<String>| {
+        LineColumn::text(column, move |(program, metrics): &TableLine<'_>| {
+            let found = metrics.iter().find(|it| it.metric == metric && it.event.as_deref() == event);
+            let unknown = if program.is_some() { UNKNOWN } else { "" };
+            found.and_then(cell).unwrap_or_else(|| unknown.to_owned())
+        })
+    };
+    // A change of the rate of runs has no tone: more runs are neither better nor worse.
+    let tone = if of_change == DiffMetric::RunsPerSecond { |_: &str| None } else { change_tone };
+    [
+        number(Column::number(base).droppable(order), values, |it| value(it.metric, &it.base)),
+        number(Column::number(new).droppable(order), values, |it| value(it.metric, &it.new)),
+        number(Column::number(change).toned(tone).droppable(order / 2), of_change, |it| {
+            Some(changed(it.change.as_ref()?))
+        }),
+        number(Column::number("[FROM TO]").droppable(order + 10), of_change, |it| {
+            let (from, to) = it.change.as_ref().and_then(|it| it.from_percent.zip(it.to_percent))?;
+            Some(format!("[{} {}]", signed(from), signed(to)))
+        }),
+    ]
+}
+
+fn value(metric: DiffMetric, side: &MetricValue) -> Option<String> {
+    let value = side.estimate.value()?.value;
+    Some(if metric == DiffMetric::Share { fixed(value, 2) } else { decimal(value) })
+}
 
 /// Tone of a significant change: red for an increase, which is worse, and green for a decrease.
 fn change_tone(cell: &str) -> Option<Tone> {
@@ -140,22 +141,6 @@ fn label(program: &ProgramDiff) -> String {
         Some(previous) => format!("{} (was {previous})", program.label()),
         None => program.label(),
     }
-}
-
-/// Cells: value before, value after, change, and confidence interval of the change.
-fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: Option<usize>) -> [String; 4] {
-    let cell = |side: fn(&MetricDiff) -> &MetricValue| {
-        let value = values.and_then(|it| side(it).estimate.value());
-        value.map_or(UNKNOWN.into(), |it| decimals.map_or_else(|| decimal(it.value), |digits| fixed(it.value, digits)))
-    };
-    let change = of_change.and_then(|it| it.change.as_ref());
-    let interval = change.and_then(|it| it.from_percent.zip(it.to_percent));
-    [
-        cell(|it| &it.base),
-        cell(|it| &it.new),
-        change.map_or(UNKNOWN.into(), changed),
-        interval.map_or(UNKNOWN.into(), |(from, to)| format!("[{} {}]", signed(from), signed(to))),
-    ]
 }
 
 /// Mark of a significant change, which chance does not explain.
@@ -193,53 +178,32 @@ fn judged(judgment: &Judgment) -> String {
     text + ": " + &judgment.evidence()
 }
 
-/// A CSV line.
-enum DiffLine<'r> {
-    /// A metric of a program, or of all BPF if there is no program.
-    Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
-    Condition(&'r Judgment),
+/// A CSV line: a metric of a program, or of all BPF if there is no program; or a condition.
+#[derive(Clone, Copy, Default)]
+struct DiffLine<'r> {
+    program: Option<&'r ProgramDiff>,
+    metric: Option<&'r MetricDiff>,
+    condition: Option<&'r Judgment>,
 }
 
 impl<'r> DiffLine<'r> {
-    fn program(&self) -> Option<&'r ProgramDiff> {
-        match self {
-            DiffLine::Metric(program, _) => *program,
-            DiffLine::Condition(_) => None,
-        }
-    }
-
-    fn metric(&self) -> Option<&'r MetricDiff> {
-        match self {
-            DiffLine::Metric(_, metric) => Some(metric),
-            DiffLine::Condition(_) => None,
-        }
-    }
-
     fn change(&self) -> Option<&'r Change> {
-        self.metric()?.change.as_ref()
-    }
-
-    fn condition(&self) -> Option<&'r Judgment> {
-        match self {
-            DiffLine::Metric(..) => None,
-            DiffLine::Condition(judgment) => Some(judgment),
-        }
+        self.metric?.change.as_ref()
     }
 
     /// Confidence interval of the change, %, in the line of a condition on a relative change.
     fn relative(&self) -> Option<PossibleRange> {
-        self.condition().filter(|it| it.is_relative)?.interval
+        self.condition.filter(|it| it.is_relative)?.interval
     }
 
     fn unknown(&self) -> Option<String> {
-        match self {
-            DiffLine::Metric(_, metric) => {
-                let why = metric.base.estimate.why().or(metric.new.estimate.why());
-                why.or(metric.change.as_ref().and_then(|it| it.significant.why()))
-            }
-            DiffLine::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
-            DiffLine::Condition(_) => None,
-        }
+        let undecided = self.condition.and_then(|it| match &it.verdict {
+            Verdict::Undecided { reason } => Some(reason.to_string()),
+            _ => None,
+        });
+        let why = undecided.or_else(|| self.metric?.base.estimate.why());
+        let why = why.or_else(|| self.metric?.new.estimate.why());
+        why.or_else(|| self.change()?.significant.why())
     }
 }
 
@@ -252,29 +216,28 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         Some(to - it.new?)
     };
     let fields: [F<'_>; 20] = [
-        F::csv("kind", |it| match it {
-            DiffLine::Metric(Some(_), _) => Some("program"),
-            DiffLine::Metric(None, _) => Some("total"),
-            DiffLine::Condition(_) => Some("condition"),
+        F::csv("kind", |it| match (it.program, it.condition) {
+            (Some(_), _) => Some("program"),
+            (None, None) => Some("total"),
+            (None, Some(_)) => Some("condition"),
         }),
-        F::csv("name", |it| it.program().map(|it| it.name.clone()).or_else(|| it.condition()?.program.clone())),
-        F::csv("type", |it| Some(it.program()?.prog_type.clone())),
-        F::csv("attached", |it| Some(it.program()?.attached.join(" "))),
-        F::csv("status", |it| it.program().map(|it| it.status.name()).or_else(|| Some(it.condition()?.verdict.code()))),
-        F::csv("previous_name", |it| it.program()?.previous_name.clone()),
-        F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
-        F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
-        F::csv("metric", |it| match it {
-            DiffLine::Metric(_, metric) => Some(metric.metric.name().to_owned()),
-            DiffLine::Condition(judgment) => Some(judgment.condition.clone()),
+        F::csv("name", |it| it.program.map(|it| it.name.clone()).or_else(|| it.condition?.program.clone())),
+        F::csv("type", |it| Some(it.program?.prog_type.clone())),
+        F::csv("attached", |it| Some(it.program?.attached.join(" "))),
+        F::csv("status", |it| it.program.map(|it| it.status.name()).or_else(|| Some(it.condition?.verdict.code()))),
+        F::csv("previous_name", |it| it.program?.previous_name.clone()),
+        F::csv("base_tags", |it| Some(it.program?.base_tags.join(" "))),
+        F::csv("new_tags", |it| Some(it.program?.new_tags.join(" "))),
+        F::csv("metric", |it| {
+            it.metric.map(|it| it.metric.to_string()).or_else(|| Some(it.condition?.condition.clone()))
         }),
-        F::csv("event", |it| it.metric()?.event.clone()),
-        F::csv("base", move |it| value(it.metric().map(|it| &it.base)).or_else(|| it.condition()?.base)),
-        F::csv("base_margin", move |it| margin(it.metric().map(|it| &it.base))),
-        F::csv("new", move |it| value(it.metric().map(|it| &it.new)).or_else(|| it.condition()?.new)),
-        F::csv("new_margin", move |it| margin(it.metric().map(|it| &it.new)).or_else(|| absolute(it.condition()?))),
+        F::csv("event", |it| it.metric?.event.clone()),
+        F::csv("base", move |it| value(it.metric.map(|it| &it.base)).or_else(|| it.condition?.base)),
+        F::csv("base_margin", move |it| margin(it.metric.map(|it| &it.base))),
+        F::csv("new", move |it| value(it.metric.map(|it| &it.new)).or_else(|| it.condition?.new)),
+        F::csv("new_margin", move |it| margin(it.metric.map(|it| &it.new)).or_else(|| absolute(it.condition?))),
         F::csv("difference", |it| Some(it.change()?.difference)),
-        F::csv("percent", |it| it.change().and_then(|it| it.percent).or_else(|| it.condition()?.percent)),
+        F::csv("percent", |it| it.change().and_then(|it| it.percent).or_else(|| it.condition?.percent)),
         F::csv("from_percent", |it| {
             it.change().and_then(|it| it.from_percent).or(it.relative().map(|interval| interval.from))
         }),
@@ -282,8 +245,9 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         F::csv("significant", |it| it.change()?.significant.value().copied()),
         F::csv("unknown", DiffLine::unknown),
     ];
-    let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| (Some(it), metric)));
-    let totals = diff.total.iter().map(|metric| (None, metric));
-    let metrics = programs.chain(totals).map(|(program, metric)| DiffLine::Metric(program, metric));
-    LineColumns::new(fields).write_csv(metrics.chain(diff.gate.iter().map(DiffLine::Condition)), out)
+    let of = |program, metric| DiffLine { program, metric: Some(metric), condition: None };
+    let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| of(Some(it), metric)));
+    let totals = diff.total.iter().map(|metric| of(None, metric));
+    let conditions = diff.gate.iter().map(|it| DiffLine { condition: Some(it), ..DiffLine::default() });
+    LineColumns::new(fields).write_csv(programs.chain(totals).chain(conditions), out)
 }

@@ -417,9 +417,7 @@ impl ScreenSource<'_> {
         let nodes = tree.flat_map(|tree| &tree.nodes).filter(|node| node.inclusive.weight > 0);
         ScreenRow {
             name: clean(&name_of(&slice.slice, name)),
-            key: String::new(),
             owner: clean(&program.map(owner).unwrap_or_default()),
-            colour: None,
             about: clean(&program.map(about).unwrap_or_else(|| {
                 if slice.slice.folded.is_some() { "together" } else { "program not known" }.to_owned()
             })),
@@ -446,9 +444,7 @@ impl ScreenSource<'_> {
             is_folded: slice.slice.folded.is_some(),
             program: slice.program,
             statistics: runs.map(|runs| percent(runs.machine_percent)).unwrap_or_default(),
-            parts: Vec::new(),
-            payers: Vec::new(),
-            series: Vec::new(),
+            ..ScreenRow::default()
         }
     }
 }

@@ -35,33 +35,23 @@ struct TableLine<'r> {
 
 fn rows(event: &EventLines) -> Vec<TableLine<'_>> {
     let rows = event.rows.iter();
-    let rows = rows.map(|row| TableLine {
-        event,
-        kind: "line",
-        row: Some(row),
-        own: row.own,
-        helper: row.helper,
-        lines: None,
-    });
+    let rows = rows.map(|row| TableLine { row: Some(row), ..line(event, "line", row.own, row.helper) });
     let others = event.others;
-    let left_out = TableLine {
-        event,
-        kind: "others",
-        row: None,
-        own: others.own,
-        helper: others.helper,
-        lines: Some(others.lines),
-    };
+    let left_out = TableLine { lines: Some(others.lines), ..line(event, "others", others.own, others.helper) };
     rows.chain((others.lines > 0).then_some(left_out)).collect()
 }
 
 fn total(event: &EventLines) -> TableLine<'_> {
-    TableLine { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
+    line(event, "total", event.own, event.helper)
+}
+
+fn line<'r>(event: &'r EventLines, kind: &'static str, own: Count, helper: Option<Count>) -> TableLine<'r> {
+    TableLine { event, kind, row: None, own, helper, lines: None }
 }
 
 fn fields<'r>() -> LineColumns<'r, TableLine<'r>> {
     type F<'r> = LineColumn<'r, TableLine<'r>>;
-    let line = |row: &LineRow| row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place);
+    let place_of = |row: &LineRow| row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place);
     LineColumns::new([
         F::csv("event", |it| Some(it.event.name.clone())),
         F::csv("kind", |it| Some(it.kind)),
@@ -78,7 +68,7 @@ fn fields<'r>() -> LineColumns<'r, TableLine<'r>> {
         ),
         F::csv("function", |it| Some(it.row?.function.clone()))
             .and_text(Column::text("FUNCTION").cut_to(16).droppable(1), |it| plain(it.row.map(|row| &row.function))),
-        F::text(Column::text("LINE").always().cut_to(24).cut_at_end(), move |it| plain(it.row.map(line))),
+        F::text(Column::text("LINE").always().cut_to(24).cut_at_end(), move |it| plain(it.row.map(place_of))),
         F::csv("file", |it| Some(it.row?.source.as_ref()?.file.to_string())),
         F::csv("line", |it| Some(it.row?.source.as_ref()?.line)),
         F::csv("text", |it| Some(it.row?.source.as_ref()?.text.to_string())),

@@ -2,6 +2,7 @@
 
 use super::cells::Cells;
 use crate::index::file_functions::{FileFunctions, Files, Mapped};
+use crate::index::runners::come_and_go;
 use bprec_format::records::Mmap2File;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -157,13 +158,7 @@ fn compile(mut maps: Vec<UserMap>) -> Cells<UserMap> {
     let mut cells = Cells::default();
     let mut here: BTreeSet<u32> = BTreeSet::new();
     for bounds in bounds.chunk_by(|a, b| a.0 == b.0) {
-        for (_, starts, number) in bounds {
-            if *starts {
-                here.insert(*number)
-            } else {
-                here.remove(number)
-            };
-        }
+        come_and_go(&mut here, bounds);
         cells.begin(bounds[0].0);
         let is_kept = if cells.segments() < max_segments { here.len() } else { 1 };
         for number in here.iter().skip(here.len().saturating_sub(is_kept)) {

@@ -166,16 +166,6 @@ impl EventBillLines {
         lines
     }
 
-    fn share_hooks(&mut self, owners: &Owners, groups: &[HookGroup], weights: &HookWeights<'_>) {
-        let shared = std::mem::take(&mut self.hooks);
-        self.share(shared, owners, groups, weights);
-    }
-
-    fn share_wakeups(&mut self, owners: &Owners, fillers: &[HookGroup], weights: &HookWeights<'_>) {
-        let shared = std::mem::take(&mut self.wakeups);
-        self.share(shared, owners, fillers, weights);
-    }
-
     /// Shares samples out among the programs of groups.
     fn share(
         &mut self,
@@ -281,8 +271,9 @@ impl<'i> BillSink<'i> {
         let (payers, positions) = self.keys.sorted();
         for event in self.events.iter_mut() {
             *event = std::mem::take(event).renumbered(&positions);
-            event.share_hooks(owners, self.index.hooks.groups(), weights);
-            event.share_wakeups(owners, fillers, weights);
+            let (hooks, wakeups) = (std::mem::take(&mut event.hooks), std::mem::take(&mut event.wakeups));
+            event.share(hooks, owners, self.index.hooks.groups(), weights);
+            event.share(wakeups, owners, fillers, weights);
         }
         (payers, self.events)
     }
@@ -499,7 +490,8 @@ mod tests {
         let sharers = Sharers { group: 0, strangers, interval: None };
         let key = SharedKey { part: BillPart::Wakeup, task_owner, payer: None, is_common: false };
         event.wakeups.insert((sharers, key), count(8));
-        event.share_wakeups(&Owners::of_programs(vec![0, 0, 1]), &groups, &weights);
+        let wakeups = std::mem::take(&mut event.wakeups);
+        event.share(wakeups, &Owners::of_programs(vec![0, 0, 1]), &groups, &weights);
         let mut lines: Vec<(BillKey, Billed)> = event.lines.into_iter().collect();
         lines.sort_by_key(|(key, _)| *key);
         lines

@@ -15,11 +15,11 @@ mod xlated;
 
 use crate::index::Index;
 use crate::index::programs::IndexedProgram;
-use crate::index::sections::{btf_with, prog_infos};
+use crate::index::sections::{btf_of, prog_infos};
 use crate::input::recording::OpenRecording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
-    ProgTypeName, Reason,
+    Reason,
 };
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
@@ -123,7 +123,7 @@ impl<'a> ProgramCode<'a> {
         let infos: FxHashMap<u32, ProgInfo<'_>> =
             infos.filter_map(|(at, info)| Some((*wanted.get(&at)?, info))).collect();
         let types: BTreeSet<u32> = infos.values().filter_map(ProgInfo::btf_id).collect();
-        let btf = btf_with(recording.sections(), recording.endian(), &types);
+        let btf = btf_of(recording.sections(), recording.endian(), |id| types.contains(&id));
         ProgramCode { index, isa: arch.and_then(Isa::of), infos, btf }
     }
 
@@ -205,7 +205,7 @@ impl<'a> Annotator<'a> {
             load_time_ns: program.info.map(|info| info.load_time_ns),
             name: program.name().to_owned(),
             tag: program.tag.map(|tag| Tag(tag).to_string()),
-            prog_type: program.info.and_then(|info| info.prog_type).map(ProgTypeName),
+            prog_type: program.info.and_then(|info| info.prog_type),
             blind: blind.cloned(),
             charged,
             percent: charged.and_then(|charged| percent(charged.weight, Some(self.costs.samples.weight))),

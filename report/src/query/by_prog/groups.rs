@@ -5,11 +5,12 @@ use super::rows::{ProgramRow, counts_others};
 use super::shares::EventWhole;
 use super::traits::happened;
 use crate::index::{Index, programs};
-use crate::model::{Attachment, GroupRow, Known, Program, RECORDER, Reason, Runs, RunsEstimate};
+use crate::model::{Attachment, GroupRow, Known, Program, RECORDER, Reason, Runs, RunsEstimate, program_label};
 use crate::options::Group;
 use crate::pass::Asked;
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Sort};
+use bprec_format::bpf::Tag;
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,11 +66,7 @@ fn name(program: &programs::IndexedProgram, index: &Index, by: Group) -> String 
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     match by {
-        Group::Name => match program.tag {
-            _ if !program.name().is_empty() => program.name().to_owned(),
-            Some(tag) => format!("[{}]", bprec_format::bpf::Tag(tag)),
-            None => "[no name]".into(),
-        },
+        Group::Name => program_label(program.name(), None, program.tag.map(Tag)),
         Group::Type => match program.info.and_then(|info| info.prog_type) {
             Some(prog_type) => prog_type.to_string(),
             None => "(unknown)".into(),

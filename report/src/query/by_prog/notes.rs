@@ -24,7 +24,7 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
         let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
         all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
         let others = shown.iter().filter(|program| !program.counts_others);
-        all.extend(notes::refused(others.map(|program| (program.label_with_id(), &program.exact))));
+        all.extend(notes::refused(others.filter_map(|program| Some((program.exact.why()?, program.label_with_id())))));
         all.extend(notes::of_targets(&exact));
         all.extend(notes::not_measured(&exact));
     }

@@ -67,16 +67,21 @@ pub(crate) fn payers(
     let options = Options { by: None, ..options.clone() };
     let wanted = WantedFacts { pivots: vec![key(keys.clone())], ..WantedFacts::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
-    Ok(Payers {
+    Ok(of(&facts, 0, keys))
+}
+
+/// Makes the report of costs by payer from the table of charges at the position `pivot` of [`Facts::pivots`].
+pub(crate) fn of(facts: &Facts<'_>, pivot: usize, keys: Vec<Payer>) -> Payers {
+    Payers {
         format: "bprec payers",
         version: JSON_VERSION,
         recording: facts.recorded.clone(),
         keys,
-        events: events(&facts, 0),
+        events: events(facts, pivot),
         programs: Arc::clone(&facts.programs),
         problems: facts.problems(),
         notes: facts.notes(),
-    })
+    }
 }
 
 /// Reports the payers of the selected events. `pivot` is the position of the table of charges in [`Facts::pivots`].
@@ -87,6 +92,14 @@ pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
 
 /// Weights by interval, each with the number of the interval.
 pub(crate) type ByInterval = Vec<(u32, u64)>;
+
+/// Adds weights by interval.
+pub(crate) fn add_weights<'w>(sums: &mut BTreeMap<u32, u64>, more: impl IntoIterator<Item = (&'w u32, &'w u64)>) {
+    for (interval, weight) in more {
+        let sum = sums.entry(*interval).or_default();
+        *sum = sum.saturating_add(*weight);
+    }
+}
 
 /// Weights of payers by interval.
 #[derive(Default)]

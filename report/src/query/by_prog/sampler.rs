@@ -8,7 +8,7 @@ use super::shares::percent;
 use crate::index::Index;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::OpenRecording;
-use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
+use crate::model::{BlindSpot, BpfSampler, Program, Reason};
 use rustc_hash::FxHashSet;
 
 impl Facts<'_> {
@@ -65,6 +65,6 @@ pub(super) fn main_event(recording: &OpenRecording<'_>, index: &Index, asked: &[
 
 /// Returns why samples made by bprec's sampling program cannot see a program.
 pub(super) fn unseen(program: &Program, guarded: bool) -> Option<Reason> {
-    let prog_type = ProgTypeName(program.prog_type?);
+    let prog_type = program.prog_type?.to_string();
     guarded.then_some(Reason::Guarded { prog_type })
 }

@@ -1,6 +1,7 @@
 //! Costs as trees.
 
 use super::facts::{Facts, WantedFacts};
+use super::payers::add_weights;
 use super::shares::percent;
 use crate::index::Index;
 use crate::index::code::Code;
@@ -134,7 +135,7 @@ impl<'s> Sums<'s> {
                     sums.charged[parent as usize].merge(charged);
                     sums.totals[parent as usize].merge(total);
                     let (before, from) = sums.by_interval.split_at_mut(number);
-                    merge_weights(&mut before[parent as usize], &from[0]);
+                    add_weights(&mut before[parent as usize], &from[0]);
                     sums.children[parent as usize].push(number as u32);
                 }
                 (None, Step::Program(program)) => drop(sums.roots.insert(program, number as u32)),
@@ -147,13 +148,6 @@ impl<'s> Sums<'s> {
     /// Returns the samples in a program, including those of other programs that ran inside it.
     fn total_of(&self, program: u32) -> Count {
         self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
-    }
-}
-
-fn merge_weights(sums: &mut BTreeMap<u32, u64>, more: &BTreeMap<u32, u64>) {
-    for (interval, weight) in more {
-        let sum = sums.entry(*interval).or_default();
-        *sum = sum.saturating_add(*weight);
     }
 }
 
@@ -291,7 +285,7 @@ impl TreesBuilder<'_> {
                 folded += 1;
                 folded_charged.merge(inclusive);
                 folded_total.merge(total);
-                merge_weights(&mut folded_by_interval, &sums.by_interval[child as usize]);
+                add_weights(&mut folded_by_interval, &sums.by_interval[child as usize]);
                 continue;
             }
             let is_of_others = node.is_of_others();

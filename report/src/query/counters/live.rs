@@ -372,13 +372,10 @@ fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
             all.push(Note::ExactBesideStatistics);
         }
     }
-    if let Some(counting) = &snapshot.shared {
-        all.extend(notes::absent(counting));
-        if !counting.note.is_empty() {
-            all.push(Note::HowShared { said: counting.note.clone() });
-        }
-    }
-    all.extend(notes::refused(snapshot.rows.iter().filter_map(|row| Some((labelled(row), row.exact.as_ref()?)))));
+    all.extend(snapshot.shared.iter().flat_map(notes::how_shared));
+    all.extend(notes::refused(
+        snapshot.rows.iter().filter_map(|row| Some((row.exact.as_ref()?.why()?, labelled(row)))),
+    ));
     let exact = exact.filter(|(row, _)| row.target.cpu.is_none()).map(|(row, exact)| (labelled(row), exact));
     let exact: Vec<(String, &Exact)> = exact.collect();
     all.extend(notes::of_targets(&exact));

@@ -1,6 +1,6 @@
 //! Notes on counts.
 
-use crate::model::{CountedEvent, Counting, Exact, Known, NotMeasured, Note};
+use crate::model::{CountedEvent, Counting, Exact, NotMeasured, Note};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
@@ -42,8 +42,17 @@ pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact
     notes
 }
 
+/// Returns the notes on how perf counters count.
+pub(crate) fn how_shared(counting: &Counting) -> Vec<Note> {
+    let mut notes = absent(counting);
+    if !counting.note.is_empty() {
+        notes.push(Note::HowShared { said: counting.note.clone() });
+    }
+    notes
+}
+
 /// Returns the notes on events that were requested but are not counted.
-pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
+fn absent(counting: &Counting) -> Vec<Note> {
     let absent = counting.absent.iter().map(|absent| (absent.reason.clone(), absent.name.clone()));
     grouped_by(absent).into_iter().map(|(why, events)| Note::EventsNotCounted { events, why }).collect()
 }
@@ -75,10 +84,9 @@ pub(crate) fn not_measured(targets: &[(String, &Exact)]) -> Vec<Note> {
     notes
 }
 
-/// Returns the notes on named programs that are not counted exactly.
-pub(crate) fn refused<'k, T: 'k>(programs: impl Iterator<Item = (String, &'k Known<T>)>) -> Vec<Note> {
-    let refused = programs.filter_map(|(name, known)| Some((known.why()?, name)));
-    grouped_by(refused).into_iter().map(|(why, programs)| Note::NotCountedExactly { programs, why }).collect()
+/// Returns the notes on programs that are not counted exactly, each with the reason and its name.
+pub(crate) fn refused(programs: impl Iterator<Item = (String, String)>) -> Vec<Note> {
+    grouped_by(programs).into_iter().map(|(why, programs)| Note::NotCountedExactly { programs, why }).collect()
 }
 
 /// Groups names by reason, in the order of the reasons' first appearance.

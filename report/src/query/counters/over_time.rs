@@ -349,12 +349,7 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
         let exact = report.rows.iter().chain(&report.totals).filter(|row| row.source == CounterSource::Exact);
         all.extend(notes::how(counting, exact.filter_map(|row| Some(&row.counts.value()?.values))));
     }
-    if let Some(counting) = &report.shared {
-        all.extend(notes::absent(counting));
-        if !counting.note.is_empty() {
-            all.push(Note::HowShared { said: counting.note.clone() });
-        }
-    }
+    all.extend(report.shared.iter().flat_map(notes::how_shared));
     all.extend(report.counters_note.iter().map(|said| Note::CountersNote { said: said.clone() }));
     let counted = |row| -> Option<(String, &Exact)> { Some((name(row), &row.counts.value()?.values)) };
     all.extend(notes::of_targets(&report.totals.iter().filter_map(counted).collect::<Vec<_>>()));
@@ -389,7 +384,6 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
         let name = if refused.name.is_empty() { UNNAMED } else { &refused.name };
         (refused.reason.clone(), format!("{name} ({})", refused.id))
     });
-    let refused = notes::grouped_by(refused).into_iter();
-    all.extend(refused.map(|(why, programs)| Note::NotCountedExactly { programs, why }));
+    all.extend(notes::refused(refused));
     all
 }

@@ -6,8 +6,8 @@
 
 use super::estimate::{Levels, Pair, Side};
 use crate::error::{similar, sorted};
-use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
-use crate::options::condition::{Bound, Condition, Metric, Selector};
+use crate::model::{DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
+use crate::options::condition::{Bound, Condition, Selector};
 use crate::options::diff::Confidence;
 use crate::{Error, Result};
 
@@ -76,18 +76,20 @@ fn judgment(condition: &Condition, candidate: &Candidate<'_>, levels: &Levels) -
     let mut judgment = Judgment {
         condition: condition.to_string(),
         program: candidate.label.clone(),
-        is_relative: matches!(condition.bound, Bound::Grows(_) | Bound::Falls(_)),
+        is_relative: condition.bound.is_relative,
         base: None,
         new: None,
         percent: None,
         interval: None,
         least_shown: None,
-        is_upper: condition.bound.is_upper(),
+        is_upper: condition.bound.is_upper,
         verdict: Verdict::Undecided { reason: Reason::NoSuchEvent },
     };
-    let Some(measured) = candidate.metrics.iter().find(|measured| is_of(&measured.shown, &condition.metric)) else {
-        return judgment;
+    // A metric that names no event fits the numbers of all events; the first of them is judged.
+    let is_meant = |it: &&Measured| {
+        it.shown.metric == condition.metric && (condition.event.is_none() || it.shown.event == condition.event)
     };
+    let Some(measured) = candidate.metrics.iter().find(is_meant) else { return judgment };
     let value = |side: &crate::model::MetricValue| side.estimate.value().map(|estimate| estimate.value);
     judgment.base = value(&measured.shown.base);
     judgment.new = value(&measured.shown.new);
@@ -117,10 +119,10 @@ struct Evidence {
 
 impl Evidence {
     fn verdict(&self, bound: Bound) -> Verdict {
-        let limit = bound.limit();
+        let limit = bound.limit;
         let Some((from, to)) = self.interval else { return Verdict::Undecided { reason: Reason::TooFewIntervals } };
         let (is_beyond, is_within) =
-            if bound.is_upper() { (from > limit, to <= limit) } else { (to < limit, from >= limit) };
+            if bound.is_upper { (from > limit, to <= limit) } else { (to < limit, from >= limit) };
         match (is_beyond, is_within) {
             (true, _) => Verdict::Fail,
             (_, true) => Verdict::Within,
@@ -139,41 +141,22 @@ fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Resu
         _ => Reason::NotInRecordings { side },
     };
     let new = measured.new.as_ref().ok_or_else(|| lacks(&measured.shown.new.estimate, DiffSide::New))?;
-    let (limit, is_upper) = (condition.bound.limit(), condition.bound.is_upper());
-    Ok(match condition.bound {
-        Bound::Above(_) | Bound::Below(_) if condition.metric.is_count() => {
-            Evidence { interval: Some((new.value(), new.value())), least_shown: Some(limit) }
-        }
-        Bound::Above(_) | Bound::Below(_) => {
+    let Bound { is_relative, is_upper, limit } = condition.bound;
+    Ok(match (is_relative, condition.metric.is_count()) {
+        (false, true) => Evidence { interval: Some((new.value(), new.value())), least_shown: Some(limit) },
+        (false, false) => {
             let (value, margin) = new.interval(&levels.shown);
             // Numbers in conditions cannot be negative, so the interval does not go below 0.
             let interval = margin.map(|margin| ((value - margin).max(0.0), value + margin));
             Evidence { interval, least_shown: new.least_shown(limit, is_upper, levels) }
         }
-        Bound::Grows(_) | Bound::Falls(_) => {
+        (true, _) => {
             let base = measured.base.as_ref().ok_or_else(|| lacks(&measured.shown.base.estimate, DiffSide::Base))?;
             let pair = Pair::new(base, new);
             let interval = pair.ratio_interval(&levels.shown);
             Evidence { interval, least_shown: pair.least_shown(limit, is_upper, levels) }
         }
     })
-}
-
-/// Returns true if `shown` has the number that a condition's metric names. A metric that names no event fits the numbers of all events; the caller
-/// takes the first of them.
-fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
-    match metric {
-        Metric::Share => shown.metric == DiffMetric::Share,
-        Metric::Cost => shown.metric == DiffMetric::Cost,
-        Metric::RunsPerSecond => shown.metric == DiffMetric::RunsPerSecond,
-        Metric::TimePerRun => shown.metric == DiffMetric::TimePerRun,
-        Metric::MeanTimePerRun => shown.metric == DiffMetric::MeanTimePerRun,
-        Metric::EventPerRun(event) => {
-            shown.metric == DiffMetric::EventPerRun && shown.event.as_deref() == Some(event.as_str())
-        }
-        Metric::Samples => shown.metric == DiffMetric::Samples,
-        Metric::Lost => shown.metric == DiffMetric::Lost,
-    }
 }
 
 #[cfg(test)]

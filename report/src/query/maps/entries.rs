@@ -6,7 +6,7 @@ use crate::index::symbolizer::Symbolizer;
 use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Returns the limits on the text of a key or value. Types come from the recording and may be hostile: a union, or a type without a size, can expand
 /// one byte to any number of values.
@@ -51,7 +51,7 @@ pub(crate) enum EntryValue<'a> {
 pub(crate) enum StackTraceFrame {
     /// Address, with the function and the distance from its start, if known.
     Address {
-        #[serde(serialize_with = "hex")]
+        #[serde(serialize_with = "crate::model::address")]
         addr: u64,
         symbol: Option<String>,
         offset: Option<u64>,
@@ -62,10 +62,6 @@ pub(crate) enum StackTraceFrame {
         #[serde(rename = "file_offset")]
         offset: u64,
     },
-}
-
-fn hex<S: Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{addr:#x}"))
 }
 
 impl MapsReport<'_> {

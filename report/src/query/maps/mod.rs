@@ -5,6 +5,7 @@ mod names;
 
 use crate::index::Index;
 use crate::index::map_contents::Contents;
+use crate::index::sections::prog_infos;
 use crate::input::recording::OpenRecording;
 use crate::input::window::since;
 use crate::model::Header;
@@ -13,9 +14,7 @@ use crate::{MapFilter, ProgFilter};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
-use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::bprec::state;
-use bprec_format::feature::Feature;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,18 +89,15 @@ impl<'a> Uses<'a> {
     fn new(recording: &OpenRecording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
         let mut users: Vec<User<'a>> = Vec::new();
         let mut uses: Vec<(u32, u32)> = Vec::new();
-        for section in recording.sections_of(Feature::BPF_PROG_INFO) {
-            let infos = BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian());
-            for info in infos.into_iter().flatten().flatten() {
-                let Some(maps) = info.map_ids().filter(|maps| !maps.is_empty()) else { continue };
-                let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
-                let name = index.programs.by_key(id, load_time_ns).map_or("", |known| known.name());
-                let tag = info.tag().map(|tag| tag.0);
-                let is_asked = programs.iter().any(|filter| filter.matches(Some(id), tag.map(Tag), name));
-                uses.extend(maps.iter().map(|map| (map, users.len() as u32)));
-                let btf_id = info.btf_id().filter(|id| *id != 0);
-                users.push(User { id, load_time_ns, name, btf_id, is_asked });
-            }
+        for info in prog_infos(recording.sections(), recording.endian()) {
+            let Some(maps) = info.map_ids().filter(|maps| !maps.is_empty()) else { continue };
+            let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
+            let name = index.programs.by_key(id, load_time_ns).map_or("", |known| known.name());
+            let tag = info.tag().map(|tag| tag.0);
+            let is_asked = programs.iter().any(|filter| filter.matches(Some(id), tag.map(Tag), name));
+            uses.extend(maps.iter().map(|map| (map, users.len() as u32)));
+            let btf_id = info.btf_id().filter(|id| *id != 0);
+            users.push(User { id, load_time_ns, name, btf_id, is_asked });
         }
         // Each file of a recording has an info of the program. The program is kept once. The programs are sorted by id and load time.
         let mut order: Vec<u32> = (0..users.len() as u32).collect();

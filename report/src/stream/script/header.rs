@@ -326,7 +326,7 @@ fn cpu_topology(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> 
 }
 
 fn programs(recording: &OpenRecording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
-    let btf = btf_of(recording.sections(), recording.endian());
+    let btf = btf_of(recording.sections(), recording.endian(), |_| true);
     let infos = match BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian()) {
         Ok(infos) => infos,
         Err(error) => return vec![problem(section.feature, &error)],

@@ -1,7 +1,7 @@
 //! The three verdicts, compared with numbers computed by hand, and with resampled and synthetic loads of known properties.
 
 use super::*;
-use crate::model::{Estimate, MetricValue};
+use crate::model::{DiffMetric, Estimate, MetricValue};
 use crate::query::diff::estimate::Uncertain;
 use crate::query::diff::estimate::tests::{
     CHOSEN_BY, FRESH, Numbers, Series, dependent, half_minute, recorded, scaled, side,
