@@ -5,9 +5,9 @@
 //! bpf file systems.
 //!
 //! Queries change nothing. A few values change the kernel for as long as they exist: [`StatsGuard`] switches on the kernel's run statistics, [`Refs`]
-//! loads a small iterator program, [`UserObject`] holds programs of the user, and [`Attached`] is a program on a perf event. [`SamplerProgram`] and
-//! [`Aggregator`] have bprec's programs on perf events, [`Profiler`] has the programs at entry and exit of other programs, and [`Leader`] and
-//! [`Follower`] have the programs at context switches.
+//! loads a small iterator program, [`KernelNames`] a program that looks up kernel functions, [`UserObject`] holds programs of the user, and
+//! [`Attached`] is a program on a perf event. [`SamplerProgram`] and [`Aggregator`] have bprec's programs on perf events, [`Profiler`] has the
+//! programs at entry and exit of other programs, and [`Leader`] and [`Follower`] have the programs at context switches.
 //!
 //! The meaning of perf events, output files and reports are out of this crate's scope: a perf event is only a descriptor to which a program is
 //! attached, and the crate returns types of `bprec-format`. Only the module `sys` contains `unsafe`.
@@ -32,7 +32,7 @@ pub use inspect::{
 pub use privilege::may_trace;
 pub use programs::{
     Aggregator, AttachMethod, Attached, AttrMap, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower, HISTOGRAM_SUB_BITS,
-    Inherit, Leader, LeaderSlot, Locked, OutputMap, PerCpuStats, Probe, ProbeCost, ProbeCounts, Profiler, ProgRefs,
-    Recipe, Refs, Refusals, SamplerProgram, Source, Stack, StatsCost, StatsProbe, Targets, UserDetail, UserObject,
-    UserProgram, counts_others, lists_references, makes_tail_calls, tail_calls_are_counted,
+    Inherit, KernelNames, Leader, LeaderSlot, Locked, OutputMap, PerCpuStats, Probe, ProbeCost, ProbeCounts, Profiler,
+    ProgRefs, Recipe, Refs, Refusals, SamplerProgram, Source, Stack, StatsCost, StatsProbe, Targets, UserDetail,
+    UserObject, UserProgram, counts_others, lists_references, makes_tail_calls, tail_calls_are_counted,
 };

@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use bprec_bpf::{BtfCache, Kallsyms, Program, Refs, StatsGuard, access, prog_ids};
+use bprec_bpf::{BtfCache, Kallsyms, KernelNames, Program, Refs, StatsGuard, access, prog_ids};
 use bprec_format::bpf::prog_info::Array;
 use common::{bpftool, bpftool_dump, can_load, has_bpftool, has_jit, load_inventory, prog_id};
 use libbpf_rs::ProgramInput;
@@ -287,6 +287,47 @@ fn dispatchers_and_functions_are_in_kallsyms() {
         let found = kallsyms.functions_at(&[addr + 1]);
         assert_eq!((found[0].addr, String::from_utf8_lossy(&found[0].name).as_ref()), (addr, name));
     }
+}
+
+/// The look-up of the kernel and the table agree on functions all over the kernel, and on the functions that a program calls.
+#[test]
+fn the_kernel_names_the_functions_of_its_table() {
+    let test = "the_kernel_names_the_functions_of_its_table";
+    if !can_load(test) {
+        return;
+    }
+    let names = match KernelNames::load() {
+        Ok(names) => names,
+        Err(error) => {
+            println!("SKIP {test}: {error}");
+            return;
+        }
+    };
+    let object = load_inventory(&[]);
+    let id = prog_id(&object, "inventory_counts_every_switch");
+    let programs = [Program::take(id).unwrap().fetch(&BtfCache::new()).unwrap().info];
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let lines = text.lines().filter_map(|line| {
+        let [addr, kind, name] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+        Some((u64::from_str_radix(addr, 16).ok()?, kind, name))
+    });
+    let symbols: Vec<(u64, &str, &str)> = lines.collect();
+    let functions = symbols.iter().filter(|(_, kind, name)| matches!(*kind, "t" | "T") && !name.contains('\t'));
+    let addresses: Vec<u64> = functions.map(|(addr, ..)| addr + 1).step_by(487).collect();
+    let table = Kallsyms::read().unwrap();
+    let expected = table.functions_at(&[&addresses[..], &table.called_by(&programs)].concat());
+    let found = names.functions_at(&addresses, &programs).unwrap().unwrap();
+    assert!(found.len() > 100 && found.len() == expected.len(), "{} {}", found.len(), expected.len());
+    assert!(found.iter().any(|it| it.name == b"__bpf_call_base"));
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!((found.addr, found.len_bytes), (expected.addr, expected.len_bytes), "{found:?} {expected:?}");
+        // A function with several names may have any of them.
+        let is_name = |(addr, _, name): &&(u64, &str, &str)| *addr == found.addr && name.as_bytes() == found.name;
+        assert!(symbols.iter().any(|symbol| is_name(&symbol)), "{found:?} {expected:?}");
+    }
+    let last = found.len() - 1;
+    assert_eq!(names.functions_at(&[found[last].addr], &[]).unwrap().unwrap().last(), found.last());
+    assert_eq!(names.functions_at(&[found[last].addr, 8], &[]).unwrap(), None, "no function is at address 8");
 }
 
 #[test]

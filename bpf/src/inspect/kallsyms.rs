@@ -61,22 +61,10 @@ impl Kallsyms {
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
     }
 
-    /// Addresses of the kernel functions that programs call, and the address of `__bpf_call_base`. The calls in instructions are relative to
-    /// `__bpf_call_base`, so a reader needs both to name the called functions.
+    /// Kernel functions that programs call, and `__bpf_call_base`, see [`called_from`].
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
-        // On x86-64, each kfunc is within 32 bits of the base. On other machines it may be farther, so calls of kfuncs are left out there.
-        let is_near =
-            |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
-        let Some(base) = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0) else { return Vec::new() };
-        let mut called = BTreeSet::from([base]);
-        for program in programs {
-            let view = program.view();
-            let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
-            // The immediate is 0 if the kernel withholds the address.
-            let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
-            called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
-        }
-        called.into_iter().collect()
+        let base = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0);
+        base.map(|base| called_from(base, programs)).unwrap_or_default()
     }
 
     /// Reason why images or functions are missing from the table, if any are.
@@ -94,6 +82,22 @@ impl Kallsyms {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols
     }
+}
+
+/// Addresses of the kernel functions that programs call, and `base`, the address of `__bpf_call_base`. The calls in instructions are relative to
+/// `base`, so a reader needs both to name the called functions.
+pub(crate) fn called_from(base: u64, programs: &[ProgInfoBuf]) -> Vec<u64> {
+    // On x86-64, each kfunc is within 32 bits of the base. On other machines it may be farther, so calls of kfuncs are left out there.
+    let is_near = |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
+    let mut called = BTreeSet::from([base]);
+    for program in programs {
+        let view = program.view();
+        let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
+        // The immediate is 0 if the kernel withholds the address.
+        let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
+        called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
+    }
+    called.into_iter().collect()
 }
 
 #[cfg(test)]

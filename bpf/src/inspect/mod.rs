@@ -25,6 +25,7 @@ pub use btf::BtfCache;
 pub use contents::Bounds;
 pub use holders::{Holders, owner};
 pub use kallsyms::Kallsyms;
+pub(crate) use kallsyms::called_from;
 pub(crate) use links::extended;
 pub use links::{Links, links, probe_misses};
 pub use maps::{Map, map_ids};

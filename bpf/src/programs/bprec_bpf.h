@@ -62,5 +62,7 @@ static __u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
 static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static __u64 (*const bpf_get_current_ancestor_cgroup_id)(int level) = (void *)123;
 static long (*const bpf_seq_write)(void *seq, const void *data, __u32 len) = (void *)127;
+static long (*const bpf_snprintf)(char *text, __u32 size, const char *format, const __u64 *values, __u32 values_size) = (void *)165;
+static long (*const bpf_kallsyms_lookup_name)(const char *name, int size, int flags, __u64 *addr) = (void *)179;
 
 #endif

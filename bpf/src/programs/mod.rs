@@ -3,6 +3,7 @@
 
 mod aggregate;
 mod bperf;
+mod kernel_names;
 #[cfg(test)]
 mod layout;
 mod names;
@@ -16,6 +17,7 @@ mod user_object;
 pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, LeaderSlot, Locked, Targets};
 pub use bprec_format::bprec::counts_others;
+pub use kernel_names::KernelNames;
 pub use names::lists_references;
 pub use perf_event::{AttachMethod, Attached};
 pub use profiler::{

@@ -23,6 +23,8 @@ pub(super) const AGGREGATE: &str = "bprec_aggregate";
 pub(super) const SAMPLER: &str = "bprec_sampler";
 /// BPF iterator program that lists the references of programs.
 pub(super) const REFS: &str = "bprec_refs";
+/// Looks up names of kernel functions.
+pub(super) const NAMES: &str = "bprec_names";
 
 /// Returns true for the name of the BPF iterator program with which a recorder lists references.
 pub fn lists_references(name: &[u8]) -> bool {
@@ -50,7 +52,7 @@ mod tests {
     #[test]
     fn the_kernel_keeps_whole_names() {
         for name in
-            [ENTER, LEAVE, SESSION, EMPTY, LEADER, FOLLOWERS[0], FOLLOWERS[1], INHERIT, AGGREGATE, SAMPLER, REFS]
+            [ENTER, LEAVE, SESSION, EMPTY, LEADER, FOLLOWERS[0], FOLLOWERS[1], INHERIT, AGGREGATE, SAMPLER, REFS, NAMES]
         {
             assert!(name.len() <= 15 && is_own(name.as_bytes()), "{name}");
         }

@@ -10,9 +10,13 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct seq_file;
 
+/*
+ * The context of an iterator has the same layout in all kernels, so its structures need no CO-RE: for each structure with CO-RE, the loader
+ * searches all types of the kernel.
+ */
 struct bpf_iter_meta {
 	struct seq_file *seq;
-} KERNEL_STRUCT;
+};
 
 typedef struct {
 	__s64 counter;
@@ -44,7 +48,7 @@ struct bpf_prog {
 struct bpf_iter__bpf_prog {
 	struct bpf_iter_meta *meta;
 	struct bpf_prog *prog;
-} KERNEL_STRUCT;
+};
 
 /* Layout read by refs.rs. */
 struct refs_record {

@@ -30,7 +30,7 @@ use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::options::caller;
-use crate::output::complete::kernel_symbols;
+use crate::output::complete::outside_bpf;
 use crate::output::sections::{self, Section};
 use crate::output::{self, Origin, OutputThread, Sink, StateWriter, Summary, Syncer, Tally, grouped};
 use crate::sources::Outbox;
@@ -73,8 +73,8 @@ struct Recording<'a> {
     /// begun.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
-    /// Thread that reads the kernel symbols. Reading is slow, and no symbol is needed before the first records are
-    /// written.
+    /// Thread that reads the kernel symbols, if they are needed before the end. Reading is slow, and no symbol is needed
+    /// before the first records are written.
     reading_kallsyms: Option<JoinHandle<bprec_bpf::Result<Kallsyms>>>,
     /// Kernel addresses for which the file already has a function name.
     named: HashSet<u64>,
@@ -202,11 +202,6 @@ impl<'a> Recording<'a> {
             start_draining(options, &opened, rings, rotation.as_ref())?;
         // From here on the rings are drained: programs that are loaded and tasks that start during the steps below are
         // in the recording.
-        let reading_kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)
-            .inspect_err(|error| {
-                (options.notify)(Level::Warning, &format!("kernel functions have no names in this recording: {error}"));
-            })
-            .ok();
         let btfs = Arc::new(BtfCache::new());
         let watcher = code.and_then(|code| {
             let queue = Some(output.queue().clone());
@@ -232,6 +227,19 @@ impl<'a> Recording<'a> {
         };
         let mut programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());
         let inventory = Inventory::start(watcher, inventory::Purpose::Recording, &mut programs, options.notify)?;
+        // The kernel takes tens of milliseconds to print its symbols. They are needed now only for images, which are in no other list. Names of
+        // functions are needed when a file ends.
+        let needs_kallsyms = options.early_symbols || rotation.is_some() || programs.may_have_images();
+        let reading_kallsyms =
+            needs_kallsyms.then(|| sys::spawn("bprec-kallsyms", Kallsyms::read)).and_then(|spawned| {
+                let warn = |error: &Error| {
+                    (options.notify)(
+                        Level::Warning,
+                        &format!("kernel functions have no names in this recording: {error}"),
+                    );
+                };
+                spawned.inspect_err(warn).ok()
+            });
         let exact =
             exact.map(|(asked, counting)| ExactCounters::load(asked, counting, Some(Level::Warning), options.notify));
         let mut sources = Sources::new(programs, statistics, out, waker.clone(), options.notify);
@@ -299,11 +307,12 @@ impl<'a> Recording<'a> {
         let read = self.reading_kallsyms.take().and_then(|reading| reading.join().ok()?.ok());
         let programs = &mut self.sources.programs;
         programs.kallsyms = read.map(Arc::new);
+        let mut images = Vec::new();
         if let Some(kallsyms) = &programs.kallsyms {
-            let mut images = kallsyms.bpf_images();
+            images = kallsyms.bpf_images();
             synth::measure_images(&mut images, &kallsyms.bpf_functions());
-            programs.add_images(images);
         }
+        programs.add_images(images);
         self.send_images()
     }
 
@@ -363,7 +372,7 @@ impl<'a> Recording<'a> {
         }
         let new: Vec<u64> = tally.addresses().iter().copied().filter(|address| self.named.insert(*address)).collect();
         drop(tally);
-        self.sources.out.state(kernel_symbols(kallsyms, &new))
+        self.sources.out.state(outside_bpf(kallsyms.functions_at(&new)))
     }
 
     /// Layout of the sample id trailer, which all records have.

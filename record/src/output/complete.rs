@@ -1,8 +1,7 @@
 //! Completion of a file into which nothing more is recorded: function names, the cost of the recording, and the feature
 //! sections.
 
-use bprec_bpf::Kallsyms;
-use bprec_format::bprec::state::{Cost, FileFunctions, State, UserSymbols};
+use bprec_format::bprec::state::{Cost, FileFunctions, KernelSymbol, State, UserSymbols};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};
@@ -10,11 +9,9 @@ use crate::Result;
 use crate::sys::{self, Usage};
 
 /// Data with which a file is completed.
-pub(crate) struct Ending<'a> {
-    /// Kernel symbols, if they can be read.
-    pub(crate) kallsyms: Option<&'a Kallsyms>,
-    /// Kernel addresses to name in addition to the addresses that samples hit.
-    pub(crate) addresses: &'a [u64],
+pub(crate) struct Ending {
+    /// Kernel functions that samples hit or programs call, if the kernel shows its symbols.
+    pub(crate) kernel_functions: Option<Vec<KernelSymbol>>,
     /// User-space functions that samples hit, and statistics of the lookup; `None` if names of user functions were not
     /// requested.
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
@@ -33,11 +30,10 @@ pub(crate) struct Ending<'a> {
 ///
 /// # Errors
 /// Fails if the output cannot be written.
-pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending<'_>) -> Result<()> {
+pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending) -> Result<()> {
     let mut states = Vec::new();
-    if let Some(kallsyms) = ending.kallsyms {
-        let addresses: Vec<u64> = tally.addresses().iter().chain(ending.addresses).copied().collect();
-        writer.encode(&kernel_symbols(kallsyms, &addresses), &mut states)?;
+    if let Some(functions) = ending.kernel_functions.take() {
+        writer.encode(&outside_bpf(functions), &mut states)?;
     }
     if let Some((files, done)) = ending.user_functions.take() {
         for functions in files {
@@ -67,10 +63,8 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
     sink.finish(&ending.sections)
 }
 
-/// Names of the kernel functions at the addresses. Functions of BPF programs are left out, because their own records
-/// name them.
-pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> State {
-    let mut symbols = kallsyms.functions_at(addresses);
-    symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
-    State::KernelSymbols(symbols)
+/// Names of kernel functions. Functions of BPF programs are left out, because their own records name them.
+pub(crate) fn outside_bpf(mut functions: Vec<KernelSymbol>) -> State {
+    functions.retain(|function| !function.name.ends_with(b" [bpf]"));
+    State::KernelSymbols(functions)
 }

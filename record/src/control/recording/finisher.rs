@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use bprec_bpf::Kallsyms;
+use bprec_bpf::{Kallsyms, KernelNames};
 use bprec_format::Endian;
 use bprec_format::bprec::journal::Frame;
-use bprec_format::bprec::state::Cost;
+use bprec_format::bprec::state::{Cost, KernelSymbol};
 use bprec_format::feature::Feature;
 
 use crate::control::rotation::Rotation;
@@ -30,7 +30,7 @@ pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
     /// Kernel addresses to name in addition to the addresses that samples hit.
     pub(super) addresses: Vec<u64>,
-    /// Kernel symbols as of the start, if they can be read.
+    /// Kernel symbols as of the start, if they were read.
     pub(super) kallsyms: Option<Arc<Kallsyms>>,
     /// Monotonic times at which sampling began and ended, in nanoseconds.
     pub(super) sampled_ns: (u64, u64),
@@ -226,22 +226,36 @@ impl Completer {
             (self.notify)(Level::Warning, &text);
         }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
-        let kallsyms = self.kallsyms(kallsyms);
-        let kallsyms = kallsyms.as_deref();
-        let called = kallsyms.map(|kallsyms| kallsyms.called_by(&programs.infos)).unwrap_or_default();
-        let addresses = &[addresses, called].concat();
-        let ending = Ending { kallsyms, addresses, user_functions, cost, used_before, sections, sampled_ns };
+        let addresses: Vec<u64> = tally.addresses().iter().chain(&addresses).copied().collect();
+        let kernel_functions = self.kernel_functions(kallsyms, &addresses, &programs);
+        let ending = Ending { kernel_functions, user_functions, cost, used_before, sections, sampled_ns };
         complete(sink, tally, &mut self.writer, ending)
     }
 
-    /// Kernel symbols as of the previous file or the start. Read again if the set of modules has changed.
-    fn kallsyms(&mut self, first: Option<Arc<Kallsyms>>) -> Option<Arc<Kallsyms>> {
-        let mut kallsyms = self.kallsyms.take().or(first)?;
-        if !kallsyms.has_current_modules() {
-            kallsyms = Kallsyms::read_without_bpf().map_or(kallsyms, Arc::new);
+    /// Kernel functions that contain the addresses or that programs call. If the table of symbols was not read at the start, the kernel looks the
+    /// addresses up; the table is read if the kernel cannot.
+    fn kernel_functions(
+        &mut self,
+        first: Option<Arc<Kallsyms>>,
+        addresses: &[u64],
+        programs: &ProgramsOfFile,
+    ) -> Option<Vec<KernelSymbol>> {
+        let known = self.kallsyms.take().or(first);
+        if known.is_none()
+            && let Ok(Some(functions)) =
+                KernelNames::load().and_then(|names| names.functions_at(addresses, &programs.infos))
+        {
+            return Some(functions);
         }
-        self.kallsyms = Some(Arc::clone(&kallsyms));
-        Some(kallsyms)
+        // The table is as of the previous file or the start. It is read again if the set of modules has changed.
+        let kallsyms = match known {
+            Some(kallsyms) if kallsyms.has_current_modules() => kallsyms,
+            known => Kallsyms::read_without_bpf().ok().map(Arc::new).or(known)?,
+        };
+        let addresses = [addresses, &kallsyms.called_by(&programs.infos)].concat();
+        let functions = kallsyms.functions_at(&addresses);
+        self.kallsyms = Some(kallsyms);
+        Some(functions)
     }
 
     /// Feature sections of the programs and their BTF. Programs that the recorder no longer holds are only in the

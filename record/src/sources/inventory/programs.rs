@@ -43,6 +43,8 @@ pub(crate) struct Programs {
     /// Descriptors to close after every source was called.
     leaving: Vec<Program>,
     missed: u32,
+    /// True if the kernel listed all programs at the start.
+    is_complete: bool,
     /// True if a program kept no descriptor because too few were free.
     lacks_descriptors: bool,
     /// Number of unloaded programs for which the recorder had no descriptor.
@@ -82,6 +84,7 @@ impl Programs {
             entries: BTreeMap::new(),
             leaving: Vec::new(),
             missed: 0,
+            is_complete: false,
             lacks_descriptors: false,
             unheld: 0,
             let_go: 0,
@@ -121,6 +124,7 @@ impl Programs {
             }
         }
         self.missed += missed.len() as u32;
+        self.is_complete = true;
         Ok(missed)
     }
 
@@ -470,6 +474,17 @@ impl Programs {
             entry.settled = true;
         }
         states
+    }
+
+    /// Returns true if there may be images (trampolines, dispatchers, stubs) now: a program has a type that needs one, or programs could not be read.
+    pub(crate) fn may_have_images(&self) -> bool {
+        const WITH_IMAGES: [ProgType; 5] =
+            [ProgType::XDP, ProgType::TRACING, ProgType::STRUCT_OPS, ProgType::EXT, ProgType::LSM];
+        let has_image = |entry: &Entry| {
+            let kind = entry.snapshot.info.view().prog_type();
+            !entry.is_iterator && kind.is_none_or(|kind| WITH_IMAGES.contains(&kind))
+        };
+        !self.is_complete || self.missed > 0 || self.entries.values().any(has_image)
     }
 
     /// Adds images that existed before the recorder began to listen.
