@@ -3,7 +3,7 @@
 use crate::lake::{Batch, Committed, Lake};
 use crate::parallel::in_parallel;
 use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
-use crate::schema::{RecordingRow, Row, Rows, SCHEMA_VERSION};
+use crate::schema::{RecordingRow, Row, Rows};
 use crate::store::PARALLEL;
 use crate::summary;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -80,11 +80,11 @@ pub(crate) fn import(
     mut report: impl FnMut(Event<'_>),
 ) -> Result<Imported> {
     let (mut lake, _lock) = Lake::open_to_write(path)?;
-    let is_local = lake.store.objects().is_none();
-    if is_local {
-        options.read.confine(&path.join(format!("v{SCHEMA_VERSION}/current")), true);
+    let output = lake.store.local_output();
+    if let Some(output) = &output {
+        options.read.confine(output, true);
     }
-    let takes_recordings = is_local || options.read.no_sandbox;
+    let takes_recordings = output.is_some() || options.read.no_sandbox;
     let mut known = Known::default();
     let mut imported = Imported::default();
     let mut names = names.peekable();

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +26,8 @@ use std::sync::Arc;
 const VERSION_KEY: &str = "bprec.schema_version";
 /// Metadata key of the commit, in files of `recording`.
 const COMMIT_KEY: &str = "bprec.commit";
+/// Limit on the bytes of a file that are in memory while it is hashed.
+const CHUNK_BYTES: usize = 1 << 22;
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Empty range of days: no commit is read.
@@ -81,9 +82,17 @@ impl Committed {
     /// Fails if the hash differs or the file cannot be read.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(sha256) = &self.sha256 else { return Ok(()) };
-        let at = || self.path.display().to_string();
-        let found = hex(&Sha256::digest(self.read().with_context(at)?));
-        ensure!(found == *sha256, "{}: differs from the committed file (another SHA-256): {DAMAGED}", at());
+        let name = || self.path.display().to_string();
+        let mut found = Sha256::new();
+        for at in (0..self.bytes).step_by(CHUNK_BYTES) {
+            let end = self.bytes.min(at + CHUNK_BYTES as u64);
+            found.update(self.store.read(&self.path, at..end).with_context(name)?);
+        }
+        ensure!(
+            hex(&found.finalize()) == *sha256,
+            "{}: differs from the committed file (another SHA-256): {DAMAGED}",
+            name()
+        );
         Ok(())
     }
 
@@ -97,7 +106,7 @@ impl Committed {
 
     /// Reads the whole file.
     pub(crate) fn read(&self) -> Result<Bytes> {
-        self.store.read(&self.path)
+        self.store.read(&self.path, 0..self.bytes)
     }
 }
 
@@ -316,11 +325,6 @@ fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
         .set_key_value_metadata(Some(metadata))
         .set_created_by(concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
     Ok(properties.build())
-}
-
-/// Adds the bytes of a file to a hash, and returns their count.
-pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> {
-    std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
 }
 
 /// Formats bytes as hexadecimal digits.

@@ -1,7 +1,6 @@
 //! Conversion of a recording to rows. All numbers are those of the reporter's model.
 
 use crate::identity::{hook, prog_key};
-use crate::lake::hash_file;
 use crate::schema::{
     AttachmentRow, CounterRow, EventRow, ProgRow, RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, SampleRow, Text,
     UnixMicros,
@@ -12,6 +11,8 @@ use bprec_report::{By, Input, Options, Session, Split};
 use chrono::NaiveDate;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 /// Name of the `bpf_metadata_*` value with the version of a program.
@@ -56,7 +57,9 @@ pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
     let mut hash = Sha256::new();
     let mut bytes = 0;
     for file in files_of(path)? {
-        let length = hash_file(&file, &mut hash).with_context(|| format!("read {}", file.display()))?;
+        let at = || format!("read {}", file.display());
+        let mut reader = BufReader::with_capacity(1 << 16, File::open(&file).with_context(at)?);
+        let length = io::copy(&mut reader, &mut hash).with_context(at)?;
         bytes += length;
         if path.is_dir() {
             hash.update(length.to_le_bytes());

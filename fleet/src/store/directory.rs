@@ -20,7 +20,8 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -171,13 +172,19 @@ impl Store for Directory {
         self.directory_of(generation, table, batch.date).join(batch.id.clone() + SUFFIX)
     }
 
-    fn read(&self, path: &Path) -> Result<Bytes> {
-        Ok(fs::read(path)?.into())
+    fn read(&self, path: &Path, range: Range<u64>) -> Result<Bytes> {
+        let mut bytes = vec![0; usize::try_from(range.end - range.start)?];
+        File::open(path)?.read_exact_at(&mut bytes, range.start)?;
+        Ok(bytes.into())
     }
 
     fn location(&self, path: &Path) -> Result<StorePath> {
         let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
         Ok(StorePath::from_absolute_path(path)?)
+    }
+
+    fn local_output(&self) -> Option<PathBuf> {
+        Some(self.root.join(CURRENT))
     }
 }
 
