@@ -12,7 +12,7 @@
 use super::{DAYS, Day, Files, GENERATIONS, Generation, HORIZON, PARALLEL, SUFFIX, Store, check_versions};
 use crate::lake::Batch;
 use crate::parallel::{in_parallel, runtime};
-use crate::rows::Date;
+use crate::rows::{Date, date};
 use crate::schema::SCHEMA_VERSION;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -122,19 +122,17 @@ impl Store for Bucket {
         let Some(number) = generations.iter().filter_map(number_of).max() else { return Ok(None) };
         let states: Vec<String> = self.json(&generation_key(number))?;
         let dated = |state: String| {
-            let date = state.strip_prefix("date=").and_then(|state| state.split_once('/'));
-            Ok((date.with_context(|| format!("{state}: is no state of a day"))?.0.parse()?, state))
+            let day = state.strip_prefix("date=").and_then(|state| state.split_once('/'));
+            Ok((date(day.with_context(|| format!("{state}: is no state of a day"))?.0)?, state))
         };
         Ok(Some(Generation { number, states: states.into_iter().map(dated).collect::<Result<_>>()? }))
     }
 
     fn prepare(&self) -> Result<Option<File>> {
         self.create("lake", Bytes::new())?;
-        ensure!(
-            !self.create("lake", Bytes::new())?,
-            "{}: the object store ignores `If-None-Match: *`, so one writer could undo the commits of another",
-            self.url.display()
-        );
+        let (url, is_overwritten) = (self.url.display(), self.create("lake", Bytes::new())?);
+        let reason = "the object store ignores `If-None-Match: *`, so one writer could undo the commits of another";
+        ensure!(!is_overwritten, "{url}: {reason}");
         Ok(None)
     }
 

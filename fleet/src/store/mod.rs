@@ -125,10 +125,8 @@ fn check_versions<'n>(lake: &Path, names: impl Iterator<Item = &'n str>) -> Resu
             }
             _ => continue,
         };
-        bail!(
-            "{}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}",
-            lake.display()
-        );
+        let lake = lake.display();
+        bail!("{lake}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}");
     }
     Ok(())
 }
