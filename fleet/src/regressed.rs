@@ -113,8 +113,11 @@ const COLUMNS: [Column; 9] = [
     ("fleet_ratio", |row| row.judged.fleet.map(f64::exp).into()),
 ];
 
+/// Name of a column of a side without `_old` or `_new`, and its value.
+type SideColumn = (&'static str, fn(&Side) -> Value);
+
 /// Columns of a side; their names end in `_old` or `_new`.
-const SIDE_COLUMNS: [(&str, fn(&Side) -> Value); 8] = [
+const SIDE_COLUMNS: [SideColumn; 8] = [
     ("version", |side| side.version.clone()),
     ("days", |side| Value::Integer(side.days)),
     ("hosts", |side| Value::Integer(side.hosts)),

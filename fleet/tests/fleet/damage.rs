@@ -107,7 +107,7 @@ fn resize(lake: &Lake, table: &str, bytes: u64) {
 fn large_files_are_hashed_in_little_memory() {
     const MEMORY_KIB: u64 = 96 << 10;
     let lake = Lake::with(&whole_recordings()[..1], &[]);
-    resize(&lake, "sample", 4 * MEMORY_KIB << 10);
+    resize(&lake, "sample", 4 * (MEMORY_KIB << 10));
     for verb in ["verify", "query functions"] {
         let limited = format!("ulimit -d {MEMORY_KIB}; exec \"$0\" {verb} --lake \"$1\"");
         let program = program().get_program().to_owned();
