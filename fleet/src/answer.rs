@@ -1,7 +1,10 @@
 //! Answers of queries: rows of values, the same for every engine.
 
+use serde::Serialize;
+
 /// Value of a column in a row.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(untagged)]
 pub(crate) enum Value {
     /// Unknown.
     #[default]
@@ -20,18 +23,14 @@ pub(crate) struct Answer {
     pub(crate) rows: Vec<Vec<Value>>,
 }
 
-impl Value {
-    /// Formats a value for other programs: `null` for null, and text as `text` returns it.
-    pub(crate) fn plain(&self, null: &str, text: impl Fn(&str) -> String) -> String {
-        match self {
-            Value::Null => null.to_owned(),
-            Value::Integer(number) => number.to_string(),
-            Value::Real(number) => format!("{number:?}"),
-            Value::Bool(flag) => flag.to_string(),
-            Value::Text(value) => text(value),
-        }
+impl Answer {
+    /// Returns true if a column has numbers.
+    pub(crate) fn is_numeric(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| matches!(row[column], Value::Integer(_) | Value::Real(_)))
     }
+}
 
+impl Value {
     pub(crate) fn integer(&self) -> Option<i128> {
         let Value::Integer(number) = self else { return None };
         Some(*number)

@@ -1,25 +1,18 @@
 //! Compaction: DataFusion merges the batches of a day into fewer and larger files with the same rows.
 
 use crate::engine::DataFusionEngine;
-use crate::lake::{Batch, Lake, batch_id};
+use crate::lake::{Batch, Lake};
 use crate::rows::Date;
-use crate::schema::{ProgRow, Row, Table, tables};
-use anyhow::{Context, Result, ensure};
-use datafusion::arrow::array::{AsArray, RecordBatch};
+use crate::schema::{PROG, Table, tables};
+use anyhow::{Result, ensure};
+use datafusion::arrow::array::RecordBatch;
 use std::path::Path;
 
-/// Counts of batches before and after a compaction.
-#[derive(Debug, Default)]
-pub(crate) struct Compacted {
-    pub(crate) before: usize,
-    pub(crate) after: usize,
-}
-
-/// Merges the batches of each day into batches of at most `most` recordings.
+/// Merges the batches of each day into batches of at most `most` recordings. Returns the counts of batches before and after.
 ///
 /// # Errors
 /// Fails if the lake cannot be read or written. Batches that were merged before the failure stay merged.
-pub(crate) fn compact(path: &Path, most: u64) -> Result<Compacted> {
+pub(crate) fn compact(path: &Path, most: u64) -> Result<(usize, usize)> {
     let (mut lake, _lock) = Lake::open_to_write(path)?;
     let mut before = 0;
     for date in lake.days() {
@@ -29,7 +22,7 @@ pub(crate) fn compact(path: &Path, most: u64) -> Result<Compacted> {
             merge(&mut lake, date, group)?;
         }
     }
-    Ok(Compacted { before, after: lake.batches.len() })
+    Ok((before, lake.batches.len()))
 }
 
 /// Groups of batches to merge; batches that stay alone are left out.
@@ -53,7 +46,7 @@ fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
     let rows = |table: &Table| -> Result<Vec<RecordBatch>> {
         let columns: Vec<&str> = table.schema.fields().iter().map(|field| field.name().as_str()).collect();
         // Several batches may have the same row of a program; one row is enough.
-        let is_prog = table.name == ProgRow::table().name;
+        let is_prog = table.name == PROG;
         let sql = format!(
             "SELECT {} {} FROM {} ORDER BY {}",
             if is_prog { "DISTINCT" } else { "" },
@@ -68,16 +61,7 @@ fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
         ensure!(is_all, "{}: {found} rows of {date} where {expected} were committed", table.name);
         Ok(rows)
     };
-    let mut merged = Vec::new();
-    for table in tables() {
-        merged.push((table.clone(), rows(&table)?));
-    }
-    let mut ids = Vec::new();
-    for batch in merged.last().map(|(_, recordings)| recordings).into_iter().flatten() {
-        let column = batch.column_by_name("recording_id").context("recording has no column recording_id")?;
-        ids.extend(column.as_string::<i32>().iter().flatten());
-    }
-    let id = batch_id(ids.into_iter());
+    let merged = tables().into_iter().map(|table| Ok((table.clone(), rows(&table)?))).collect::<Result<_>>()?;
     let replaced = part.batches.iter().map(|batch| batch.id.clone()).collect();
-    lake.commit_batch(date, id, merged, &replaced)
+    lake.commit_batch(date, merged, &replaced)
 }

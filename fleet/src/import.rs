@@ -3,13 +3,13 @@
 use crate::lake::{Batch, Committed, Lake};
 use crate::parallel::in_parallel;
 use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
-use crate::schema::{RecordingRow, Row, Rows, SCHEMA_VERSION};
+use crate::schema::{RECORDING, rows_in};
 use crate::store::PARALLEL;
 use crate::summary;
 use anyhow::{Context, Result, anyhow, ensure};
 use bprec_host::sandbox::{Confined, KeptAccess};
 use bytes::Bytes;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::TimestampMicrosecondType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -64,49 +64,50 @@ pub(crate) struct Imported {
     pub(crate) recordings: u64,
     /// Recordings that were already in the lake.
     pub(crate) already_there: u64,
-    /// Recordings that could not be imported; an [`Event`] names each of them.
+    /// Recordings that could not be imported; each is named.
     pub(crate) refused: u64,
     pub(crate) batches: u64,
 }
 
-/// Imports recordings in the order of `names`. `report` gets refused recordings and progress.
+/// Imports recordings in the order of `names`. `refuse` gets the errors of recordings that cannot be imported, `progress` the counts after each batch.
 ///
 /// # Errors
-/// Fails if the lake cannot be read or written. A recording that cannot be imported is reported; the import continues with the next recording.
+/// Fails if the lake cannot be read or written. After a recording that cannot be imported, the import continues with the next recording.
 pub(crate) fn import(
     path: &Path,
     names: impl Iterator<Item = Result<PathBuf>>,
     options: &ImportOptions,
-    mut report: impl FnMut(Event<'_>),
+    mut refuse: impl FnMut(&anyhow::Error),
+    mut progress: impl FnMut(&Imported),
 ) -> Result<Imported> {
     let (mut lake, _lock) = Lake::open_to_write(path)?;
-    let is_local = lake.store.objects().is_none();
-    if is_local {
-        options.read.confine(&path.join(format!("v{SCHEMA_VERSION}/current")), true);
+    let output = lake.store.local_output();
+    if let Some(output) = &output {
+        options.read.confine(output, true);
     }
-    let takes_recordings = is_local || options.read.no_sandbox;
+    let takes_recordings = output.is_some() || options.read.no_sandbox;
     let mut known = Known::default();
     let mut imported = Imported::default();
     let mut names = names.peekable();
     while names.peek().is_some() {
         let names: Vec<PathBuf> = names.by_ref().take(options.batch as usize).collect::<Result<_>>()?;
-        let mut days: BTreeMap<Date, Rows> = BTreeMap::new();
+        let mut days: BTreeMap<Date, Vec<RecordBatch>> = BTreeMap::new();
         let read = |name: &PathBuf| read(name, &options.read.given, &known, takes_recordings);
         for (name, read) in names.iter().zip(in_parallel(&names, options.read.threads, read)?) {
             let mut refuse = |error: &anyhow::Error| {
                 imported.refused += 1;
-                report(Event::Refused(error));
+                refuse(error);
             };
             match read {
                 Err(error) => refuse(&error),
                 Ok(None) => imported.already_there += 1,
                 Ok(Some(recordings)) => {
-                    for Recorded { date, id, rows } in recordings {
+                    for Recorded { date, rows } in recordings {
                         known.read_day(&mut lake, date)?;
-                        match known.insert(id, &rows.recordings) {
+                        match known.insert(&rows)? {
                             Found::New => {
                                 imported.recordings += 1;
-                                days.entry(date).or_default().append(rows);
+                                days.entry(date).or_default().push(rows);
                             }
                             Found::Same => imported.already_there += 1,
                             Found::OtherForm => refuse(&anyhow!("{}: {OTHER_FORM}", name.display())),
@@ -116,24 +117,17 @@ pub(crate) fn import(
             }
         }
         for (date, rows) in days {
-            lake.commit(date, rows)?;
+            lake.commit(date, &rows)?;
             imported.batches += 1;
         }
-        report(Event::Progress(&imported));
+        progress(&imported);
     }
     Ok(imported)
 }
 
-/// Event during an import.
-#[derive(Debug)]
-pub(crate) enum Event<'e> {
-    Refused(&'e anyhow::Error),
-    Progress(&'e Imported),
-}
-
 /// Reads a summary or a recording; `None` for a recording that the lake has.
 fn read(path: &Path, given: &GivenFacts, known: &Known, takes_recordings: bool) -> Result<Option<Vec<Recorded>>> {
-    if let Some(recordings) = summary::read(path, given)? {
+    if let Some(recordings) = summary::read(path, given).with_context(|| path.display().to_string())? {
         return Ok(Some(recordings));
     }
     ensure!(takes_recordings, "{}: {NO_SANDBOX}", path.display());
@@ -163,7 +157,7 @@ impl Known {
     /// Reads the recordings of a day at the first call for this day.
     fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
         let batches = lake.read_day(date)?.to_vec();
-        let file = |batch: &Batch| lake.committed_of(batch, RecordingRow::table().name);
+        let file = |batch: &Batch| lake.committed_of(batch, RECORDING);
         let files = batches.iter().map(file).collect::<Result<Vec<_>>>()?;
         for files in files.chunks(PARALLEL as usize) {
             for (file, bytes) in files.iter().zip(in_parallel(files, Some(PARALLEL), Committed::read)?) {
@@ -176,42 +170,39 @@ impl Known {
 
     fn read(&mut self, bytes: Bytes) -> Result<()> {
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
-        let columns = ["recording_id", "host_id", "start_time"];
-        let mask = ProjectionMask::columns(reader.parquet_schema(), columns);
-        for batch in reader.with_projection(mask).build()? {
-            let batch = batch?;
-            let texts = |name| Ok::<_, anyhow::Error>(column(&batch, name)?.as_string::<i32>());
-            let (ids, hosts) = (texts("recording_id")?, texts("host_id")?);
-            let starts = column(&batch, "start_time")?.as_primitive::<TimestampMicrosecondType>();
-            for row in 0..batch.num_rows() {
-                self.ids.insert(u128::from_str_radix(ids.value(row), 16)?);
-                let host = hosts.is_valid(row).then(|| hosts.value(row));
-                let start = starts.is_valid(row).then(|| starts.value(row));
-                self.starts.extend(self.start(host, start));
+        let mask = ProjectionMask::columns(reader.parquet_schema(), ["recording_id", "host_id", "start_time"]);
+        for rows in reader.with_projection(mask).build()? {
+            for (id, start) in self.keys(&rows?)? {
+                self.ids.insert(id);
+                self.starts.extend(start);
             }
         }
         Ok(())
     }
 
-    fn start(&self, host: Option<&str>, start: Option<i64>) -> Option<u64> {
-        Some(self.hasher.hash_one((host?, start?)))
+    /// Returns the id, and the hash of host and start, of each row of `recording`.
+    fn keys(&self, rows: &RecordBatch) -> Result<Vec<(u128, Option<u64>)>> {
+        let column = |name| rows.column_by_name(name).with_context(|| format!("the file has no column {name}"));
+        let (ids, hosts) = (column("recording_id")?.as_string::<i32>(), column("host_id")?.as_string::<i32>());
+        let starts = column("start_time")?.as_primitive::<TimestampMicrosecondType>();
+        let key = |((id, host), start): ((Option<&str>, Option<&str>), Option<i64>)| {
+            let id = u128::from_str_radix(id.unwrap_or_default(), 16)?;
+            Ok((id, host.zip(start).map(|start| self.hasher.hash_one(start))))
+        };
+        ids.iter().zip(hosts).zip(starts).map(key).collect()
     }
 
-    /// Adds a recording by its id and its row of `recording`. A recording that the lake has already, in this or another form, is not added.
-    fn insert(&mut self, id: u128, recordings: &[RecordingRow]) -> Found {
-        let start =
-            recordings.iter().find_map(|row| self.start(row.host_id.as_deref(), row.start_time.map(|start| start.0)));
-        if self.ids.contains(&id) {
-            return Found::Same;
+    /// Adds a recording. A recording that the lake has already, in this or another form, is not added.
+    fn insert(&mut self, recorded: &RecordBatch) -> Result<Found> {
+        for (id, start) in self.keys(&rows_in(recorded, RECORDING)?)? {
+            if self.ids.contains(&id) {
+                return Ok(Found::Same);
+            }
+            if start.is_some_and(|start| !self.starts.insert(start)) {
+                return Ok(Found::OtherForm);
+            }
+            self.ids.insert(id);
         }
-        if start.is_some_and(|start| !self.starts.insert(start)) {
-            return Found::OtherForm;
-        }
-        self.ids.insert(id);
-        Found::New
+        Ok(Found::New)
     }
-}
-
-fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
-    batch.column_by_name(name).with_context(|| format!("the file has no column {name}"))
 }

@@ -4,12 +4,15 @@
 //! file of `recording`. Queries skip files that are not listed.
 
 use crate::parallel::in_parallel;
-use crate::rows::Date;
-use crate::schema::{ProgRow, RecordingRow, Row, Rows, SCHEMA_VERSION, Table};
+use crate::rows::{Date, FIRST_DAY, LAST_DAY};
+use crate::schema::{Columns, PROG, RECORDING, SCHEMA_VERSION, Table, Time, recorded_schema, rows_in, tables};
 use crate::store::{self, Day, Generation, PARALLEL, Store};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use datafusion::arrow::array::RecordBatch;
+use chrono::Utc;
+use datafusion::arrow::array::{AsArray, RecordBatch, UInt32Array};
+use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use datafusion::arrow::row::{RowConverter, SortField};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
@@ -19,18 +22,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Metadata key of the schema version, in each file.
 const VERSION_KEY: &str = "bprec.schema_version";
 /// Metadata key of the commit, in files of `recording`.
 const COMMIT_KEY: &str = "bprec.commit";
+/// Limit on the bytes of a file that are in memory while it is hashed.
+const CHUNK_BYTES: usize = 1 << 22;
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Empty range of days: no commit is read.
-pub(crate) const NO_DAYS: (Date, Date) = (Date::MAX, Date::MIN);
+pub(crate) const NO_DAYS: (Date, Date) = (LAST_DAY, FIRST_DAY);
 /// Remedy for a changed file.
 pub(crate) const DAMAGED: &str =
     "restore it, or remove the files of this name from all tables and import their recordings again";
@@ -71,6 +75,8 @@ pub(crate) struct Committed {
     pub(crate) bytes: u64,
     /// SHA-256 of the file as committed, if the commit has it.
     sha256: Option<String>,
+    /// Set if a query has compared the hash.
+    checked: OnceLock<()>,
     store: Arc<dyn Store>,
 }
 
@@ -81,23 +87,32 @@ impl Committed {
     /// Fails if the hash differs or the file cannot be read.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(sha256) = &self.sha256 else { return Ok(()) };
-        let at = || self.path.display().to_string();
-        let found = hex(&Sha256::digest(self.read().with_context(at)?));
-        ensure!(found == *sha256, "{}: differs from the committed file (another SHA-256): {DAMAGED}", at());
+        let path = self.path.display();
+        let mut found = Sha256::new();
+        for at in (0..self.bytes).step_by(CHUNK_BYTES) {
+            let end = self.bytes.min(at + CHUNK_BYTES as u64);
+            found.update(self.store.read(&self.path, at..end).with_context(|| path.to_string())?);
+        }
+        let is_equal = hex(&found.finalize()) == *sha256;
+        ensure!(is_equal, "{path}: differs from the committed file (another SHA-256): {DAMAGED}");
         Ok(())
     }
 
-    /// Compares the hash if the file is in a directory. An object store has checksums of its own, and hashing would transfer each file twice.
+    /// Compares the hash once, if the file is in a directory. An object store has checksums of its own, and hashing would transfer each file twice.
     ///
     /// # Errors
     /// Fails as [`Committed::check`] does.
     pub(crate) fn check_for_query(&self) -> Result<()> {
-        if self.store.objects().is_some() { Ok(()) } else { self.check() }
+        if self.store.objects().is_none() && self.checked.get().is_none() {
+            self.check()?;
+            self.checked.get_or_init(|| ());
+        }
+        Ok(())
     }
 
     /// Reads the whole file.
     pub(crate) fn read(&self) -> Result<Bytes> {
-        self.store.read(&self.path)
+        self.store.read(&self.path, 0..self.bytes)
     }
 }
 
@@ -119,12 +134,8 @@ impl Lake {
     /// Fails if the lake is missing or has a newer version, or if a commit cannot be read: sums would lack its batch.
     pub(crate) fn open(path: &Path, (from, to): (Date, Date)) -> Result<Lake> {
         let store = store::open(path)?;
-        let generation = store.newest()?.with_context(|| {
-            format!(
-                "{}: is not a lake: the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it",
-                path.display()
-            )
-        })?;
+        let missing = format!("the directory v{SCHEMA_VERSION} is missing; `bprec-fleet import` creates it");
+        let generation = store.newest()?.with_context(|| format!("{}: is not a lake: {missing}", path.display()))?;
         let mut lake = Lake { store, generation, batches: Vec::new(), foreign: Vec::new() };
         let dates: Vec<Date> = lake.days().into_iter().filter(|date| (from..=to).contains(date)).collect();
         for day in in_parallel(&dates, Some(PARALLEL), |date| lake.store.read_day(&lake.generation, *date))? {
@@ -203,18 +214,13 @@ impl Lake {
     /// Fails if the file is missing or has another size than was committed.
     pub(crate) fn committed_of(&self, batch: &Batch, table: &str) -> Result<Committed> {
         let path = self.store.path_of(&self.generation, batch, table);
-        let bytes = *batch.found.get(table).with_context(|| format!("{}: is missing: {DAMAGED}", path.display()))?;
+        let name = path.display();
+        let bytes = *batch.found.get(table).with_context(|| format!("{name}: is missing: {DAMAGED}"))?;
         let listed = batch.commit.get(table);
-        if let Some(listed) = listed {
-            ensure!(
-                bytes == listed.bytes,
-                "{}: has {bytes} bytes where {} were committed: {DAMAGED}",
-                path.display(),
-                listed.bytes
-            );
-        }
+        let committed = listed.map_or(bytes, |listed| listed.bytes);
+        ensure!(bytes == committed, "{name}: has {bytes} bytes where {committed} were committed: {DAMAGED}");
         let sha256 = listed.map(|listed| listed.sha256.clone());
-        Ok(Committed { date: batch.date, path, bytes, sha256, store: self.store.clone() })
+        Ok(Committed { date: batch.date, path, bytes, sha256, checked: OnceLock::new(), store: self.store.clone() })
     }
 
     /// Returns the lake restricted to these batches.
@@ -231,22 +237,34 @@ impl Lake {
     ///
     /// # Errors
     /// Fails if a file cannot be written; then nothing is committed.
-    pub(crate) fn commit(&mut self, date: Date, mut rows: Rows) -> Result<()> {
-        let id = batch_id(rows.recordings.iter().map(|row| &*row.recording_id));
-        drop_known(&mut rows.progs);
-        self.commit_batch(date, id, rows.sorted()?, &BTreeSet::new())
+    pub(crate) fn commit(&mut self, date: Date, recordings: &[RecordBatch]) -> Result<()> {
+        let recordings = concat_batches(&recorded_schema(), recordings)?;
+        let rows = |table: Table| {
+            let mut rows = rows_in(&recordings, table.name)?;
+            if table.name == RECORDING {
+                let ingested_at = Time::arrays(&vec![Some(&Utc::now()); rows.num_rows()]);
+                let (schema, mut columns, _) = rows.into_parts();
+                let at = schema.index_of("ingested_at")?;
+                columns.splice(at..=at, ingested_at);
+                rows = RecordBatch::try_new(schema, columns)?;
+            }
+            let rows = sorted(&table, &rows)?;
+            Ok((table, vec![rows]))
+        };
+        let rows = tables().into_iter().map(rows).collect::<Result<_>>()?;
+        self.commit_batch(date, rows, &BTreeSet::new())
     }
 
     /// Writes and commits a batch with sorted rows of each table, those of `recording` last, in place of the batches `replaced` of this day.
     pub(crate) fn commit_batch(
         &mut self,
         date: Date,
-        id: String,
         rows: Vec<(Table, Vec<RecordBatch>)>,
         replaced: &BTreeSet<String>,
     ) -> Result<()> {
         // `batches` must have all batches of the day: the new state of the day has no others.
         self.read_day(date)?;
+        let id = batch_id(rows.last().map_or(&[], |(_, recordings)| recordings));
         let (mut recordings, mut commit, mut files) = (0, Commit::new(), BTreeMap::new());
         for (table, rows) in rows {
             recordings = rows.iter().map(|rows| rows.num_rows() as u64).sum();
@@ -273,36 +291,43 @@ impl Lake {
 /// Returns the bytes of a Parquet file.
 fn encoded(table: &Table, rows: &[RecordBatch], commit: &Commit) -> Result<Bytes> {
     let options = ArrowWriterOptions::new().with_properties(properties(table, commit)?).with_skip_arrow_metadata(true);
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema.clone(), options)?;
+    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), table.schema.clone(), options)?;
     rows.iter().try_for_each(|rows| writer.write(rows))?;
-    writer.close()?;
-    Ok(bytes.into())
+    Ok(writer.into_inner()?.into())
 }
 
 /// Returns the id of a batch, a hash of the ids of its recordings.
-pub(crate) fn batch_id<'i>(recording_ids: impl Iterator<Item = &'i str>) -> String {
-    let ids: BTreeSet<&str> = recording_ids.collect();
+fn batch_id(recordings: &[RecordBatch]) -> String {
+    let ids = recordings.iter().flat_map(|rows| rows["recording_id"].as_string::<i32>().iter().flatten());
+    let ids: BTreeSet<&str> = ids.collect();
     let mut hash = Sha256::new();
     ids.iter().for_each(|id| hash.update(id));
     hex(&hash.finalize()[..16])
 }
 
-/// Keeps one row per program of a host: the row of the last recording.
-fn drop_known(progs: &mut Vec<ProgRow>) {
-    let key = |row: &ProgRow| {
-        let host = (row.host_id.clone(), row.boot_id.clone());
-        (host, row.prog_id, row.load_time_ns, row.prog_key.clone(), row.tag.clone())
+/// Sorts the rows of recordings. Keeps one row per program of a host: the row of the last recording.
+fn sorted(table: &Table, rows: &RecordBatch) -> Result<RecordBatch> {
+    let keys_of = |names: &[&str]| {
+        let columns = names.iter().map(|name| Ok(rows.column(table.schema.index_of(name)?).clone()));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let fields = columns.iter().map(|column| SortField::new(column.data_type().clone()));
+        Ok::<_, anyhow::Error>(RowConverter::new(fields.collect())?.convert_columns(&columns)?)
     };
-    let mut known = BTreeSet::new();
-    progs.reverse();
-    progs.retain(|row| known.insert(key(row)));
-    progs.reverse();
+    let mut order: Vec<u32> = (0..u32::try_from(rows.num_rows())?).collect();
+    if table.name == PROG {
+        let programs = keys_of(&["host_id", "boot_id", "prog_id", "load_time_ns", "prog_key", "tag"])?;
+        let last: BTreeMap<_, u32> = programs.iter().zip(order).collect();
+        order = last.into_values().collect();
+        order.sort_unstable();
+    }
+    let keys = keys_of(table.sorted_by)?;
+    order.sort_by_key(|row| keys.row(*row as usize));
+    Ok(take_record_batch(rows, &UInt32Array::from(order))?)
 }
 
 fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
     let mut metadata = vec![KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string())];
-    if table.name == RecordingRow::table().name {
+    if table.name == RECORDING {
         metadata.push(KeyValue::new(COMMIT_KEY.to_owned(), serde_json::to_string(commit)?));
     }
     let sorting = table.sorted_by.iter().map(|name| {
@@ -316,11 +341,6 @@ fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
         .set_key_value_metadata(Some(metadata))
         .set_created_by(concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
     Ok(properties.build())
-}
-
-/// Adds the bytes of a file to a hash, and returns their count.
-pub(crate) fn hash_file(path: &Path, hash: &mut Sha256) -> std::io::Result<u64> {
-    std::io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), hash)
 }
 
 /// Formats bytes as hexadecimal digits.

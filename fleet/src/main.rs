@@ -25,13 +25,13 @@ mod verify;
 
 use anyhow::{Context, Result};
 use bprec_report::printable;
-use clap::{Args, Parser, Subcommand};
-use compact::Compacted;
-use import::{Event, ImportOptions, Imported, ReadOptions};
+use chrono::{TimeDelta, Utc};
+use clap::{Args, Parser};
+use import::{ImportOptions, Imported, ReadOptions};
 use lake::Lake;
 use print::Format;
 use query::{Question, Scope};
-use rows::{Date, label};
+use rows::label;
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -41,12 +41,6 @@ use verify::Findings;
 /// Imports recordings of many hosts into a lake of Parquet files, and queries all of them.
 #[derive(Debug, Parser)]
 #[command(name = "bprec-fleet", version)]
-struct Command {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
 enum Verb {
     /// Imports recordings and summaries into a lake; recordings that the lake has are skipped.
     Import {
@@ -99,7 +93,7 @@ enum Verb {
         lake: LakeArgs,
         /// Days to keep, today (UTC) included, such as `90d`.
         #[arg(long, value_name = "DAYS", value_parser = days)]
-        keep: i64,
+        keep: TimeDelta,
     },
 }
 
@@ -156,13 +150,13 @@ struct QueryArgs {
 }
 
 /// Parses a number of days, such as `90d`.
-fn days(text: &str) -> Result<i64, &'static str> {
+fn days(text: &str) -> Result<TimeDelta, &'static str> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u16>().ok());
-    days.filter(|days| *days > 0).map(i64::from).ok_or("expected days, such as 90d")
+    days.filter(|days| *days > 0).map(|days| TimeDelta::days(days.into())).ok_or("expected days, such as 90d")
 }
 
 fn main() -> ExitCode {
-    let done = match Command::parse().verb {
+    let done = match Verb::parse() {
         Verb::Import { out, files, options } => import(&out, &files, &options),
         Verb::Summarize { output, files, options } => summarize(&output, &files, &options),
         Verb::Query(args) => query(args),
@@ -183,11 +177,13 @@ fn main() -> ExitCode {
 
 fn import(lake: &Path, files: &FilesArgs, options: &ImportOptions) -> Result<ExitCode> {
     let is_terminal = io::stderr().is_terminal();
-    let done = import::import(lake, files.names(), options, |event| match event {
-        Event::Refused(error) => complain(&format!("{error:#}")),
-        Event::Progress(done) if is_terminal => complain(&counts(done)),
-        Event::Progress(_) => {}
-    })?;
+    let refuse = |error: &anyhow::Error| complain(&format!("{error:#}"));
+    let progress = |done: &Imported| {
+        if is_terminal {
+            complain(&counts(done));
+        }
+    };
+    let done = import::import(lake, files.names(), options, refuse, progress)?;
     writeln!(io::stdout(), "{}", counts(&done))?;
     Ok(if done.refused > 0 { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
@@ -246,16 +242,16 @@ fn verify(lake: &Path) -> Result<ExitCode> {
 }
 
 fn compact(lake: &Path, batch: u64) -> Result<ExitCode> {
-    let Compacted { before, after } = compact::compact(lake, batch)?;
+    let (before, after) = compact::compact(lake, batch)?;
     writeln!(io::stdout(), "{before} batches merged into {after}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn expire(lake: &Path, keep: i64) -> Result<ExitCode> {
+fn expire(lake: &Path, keep: TimeDelta) -> Result<ExitCode> {
     // A missing lake is an error here; `open_to_write` would create it.
     Lake::open(lake, lake::NO_DAYS)?;
     let (mut lake, _lock) = Lake::open_to_write(lake)?;
-    let first = Date::today().plus_days(1 - keep);
+    let first = Utc::now().date_naive() - (keep - TimeDelta::days(1));
     let expired = lake.expire(first)?;
     writeln!(io::stdout(), "{} days removed, all before {first}", expired.len())?;
     Ok(ExitCode::SUCCESS)

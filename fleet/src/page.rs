@@ -56,14 +56,10 @@ pub(crate) fn page(path: &Path, scope: &Scope) -> Result<TablesPage> {
 }
 
 fn table(answer: &Answer, title: &str, about: &str) -> PageTable {
-    let is_number = |column: usize| {
-        let mut values = answer.rows.iter().map(|row| &row[column]);
-        values.any(|value| matches!(value, Value::Integer(_) | Value::Real(_)))
-    };
     PageTable {
         title: title.into(),
         about: about.into(),
-        columns: answer.columns.iter().enumerate().map(|(at, name)| (name.clone(), is_number(at))).collect(),
+        columns: answer.columns.iter().enumerate().map(|(at, name)| (name.clone(), answer.is_numeric(at))).collect(),
         rows: answer.rows.iter().map(|row| row.iter().map(print::cell).collect()).collect(),
     }
 }

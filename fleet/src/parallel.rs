@@ -1,20 +1,17 @@
 //! Work on many files by several threads.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
+use std::io;
 use std::num::NonZero;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 use tokio::runtime::{Builder, Runtime};
 
 /// Returns the threads that run queries and wait for object stores. They start at the first call.
 pub(crate) fn runtime() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    if RUNTIME.get().is_none() {
-        let started = Builder::new_multi_thread().enable_all().build().context("start threads")?;
-        // Another thread may have been faster.
-        drop(RUNTIME.set(started));
-    }
-    RUNTIME.get().context("no threads")
+    static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| Builder::new_multi_thread().enable_all().build());
+    RUNTIME.as_ref().map_err(|error| anyhow!("start threads: {error}"))
 }
 
 /// Applies a function to each item. Returns the results in the order of the items. If `threads` is `None`, there is one thread per CPU.
@@ -33,15 +30,14 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
         let at = next.fetch_add(1, Ordering::Relaxed);
         items.get(at).map(|item| (at, work(item)))
     };
-    let mut done = Vec::with_capacity(items.len());
-    std::thread::scope(|scope| {
+    let done = std::thread::scope(|scope| {
         let all = || std::iter::from_fn(take).collect::<Vec<_>>();
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(all)).collect();
-        for thread in threads {
-            done.extend(thread.join().map_err(|_| anyhow!("a thread that reads files ended with a panic"))?);
-        }
-        Ok::<(), anyhow::Error>(())
-    })?;
+        threads.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    let done: Result<Vec<_>, _> = done.into_iter().collect();
+    let done = done.map_err(|_| anyhow!("a thread that reads files ended with a panic"))?;
+    let mut done: Vec<(usize, R)> = done.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }

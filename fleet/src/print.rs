@@ -27,24 +27,15 @@ pub(crate) fn write(answer: &Answer, name: &str, format: Format, out: &mut dyn W
 
 fn table(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<Vec<String>> = answer.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain([answer.columns[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..answer.columns.len()).map(width).collect();
-    let is_text: Vec<bool> = (0..answer.columns.len())
-        .map(|column| answer.rows.iter().any(|row| matches!(row.get(column), Some(Value::Text(_)))))
-        .collect();
     let headings: Vec<String> = answer.columns.iter().map(|name| printable(name).into_owned()).collect();
-    for row in std::iter::once(&headings).chain(&rows) {
+    let lines = || std::iter::once(&headings).chain(&rows);
+    let width = |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let columns: Vec<_> = (0..headings.len()).map(|column| (width(column), answer.is_numeric(column))).collect();
+    for row in lines() {
         let mut line = String::new();
-        for (cell, (width, is_text)) in row.iter().zip(widths.iter().zip(&is_text)) {
-            let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
-            line.push_str(if line.is_empty() { "" } else { "  " });
-            match is_text {
-                true => line.extend([cell.as_str(), padding.as_str()]),
-                false => line.extend([padding.as_str(), cell.as_str()]),
-            }
+        for (cell, (width, is_numeric)) in row.iter().zip(&columns) {
+            let gap = if line.is_empty() { "" } else { "  " };
+            line += &if *is_numeric { format!("{gap}{cell:>width$}") } else { format!("{gap}{cell:width$}") };
         }
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -79,19 +70,22 @@ fn csv(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     let names: Vec<String> = answer.columns.iter().map(|name| quoted(name)).collect();
     writeln!(out, "{}", names.join(","))?;
     for row in &answer.rows {
-        let cells: Vec<String> = row.iter().map(|value| value.plain("", quoted)).collect();
-        writeln!(out, "{}", cells.join(","))?;
+        let cell = |value: &Value| match value {
+            Value::Null => Ok(String::new()),
+            Value::Text(text) => Ok(quoted(text)),
+            number => serde_json::to_string(number),
+        };
+        writeln!(out, "{}", row.iter().map(cell).collect::<Result<Vec<_>, _>>()?.join(","))?;
     }
     Ok(())
 }
 
 fn json(answer: &Answer, name: &str, out: &mut dyn Write) -> io::Result<()> {
-    let text = |text: &str| serde_json::Value::from(text).to_string();
-    write!(out, "{{\"format\":{},\"version\":1,\"rows\":[", text(&format!("bprec-fleet {name}")))?;
+    write!(out, "{{\"format\":\"bprec-fleet {name}\",\"version\":1,\"rows\":[")?;
     for (at, row) in answer.rows.iter().enumerate() {
-        let members = answer.columns.iter().zip(row);
-        let members: Vec<String> =
-            members.map(|(column, value)| format!("{}:{}", text(column), value.plain("null", text))).collect();
+        let member =
+            |(column, value)| Ok(format!("{}:{}", serde_json::to_string(column)?, serde_json::to_string(value)?));
+        let members: Vec<String> = answer.columns.iter().zip(row).map(member).collect::<io::Result<_>>()?;
         write!(out, "{}\n{{{}}}", if at > 0 { "," } else { "" }, members.join(","))?;
     }
     writeln!(out, "\n]}}")

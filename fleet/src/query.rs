@@ -4,14 +4,16 @@ use crate::answer::Answer;
 use crate::engine::{Engine, EngineChoice};
 use crate::lake::{Lake, NO_DAYS};
 use crate::regressed::{self, RegressedOptions};
-use crate::rows::Date;
+use crate::rows::{Date, FIRST_DAY, LAST_DAY, date};
 use anyhow::{Context, Result, ensure};
+use chrono::TimeDelta;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Default count of base days: four of each weekday.
-const BASE_DAYS: i64 = 28;
+const BASE_DAYS: i32 = 28;
+const DAY: TimeDelta = TimeDelta::days(1);
 /// Count of the newest days of a lake in which [`last_days`] searches for the last complete day and the first day of a canary.
 const RECENT_DAYS: usize = 35;
 
@@ -55,10 +57,10 @@ impl Question {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Scope {
     /// First day (UTC).
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) since: Option<Date>,
     /// Last day.
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) until: Option<Date>,
     #[command(flatten)]
     pub(crate) regressed: RegressedOptions,
@@ -74,7 +76,7 @@ pub(crate) struct Scope {
 impl Scope {
     /// First and last day.
     pub(crate) fn days(&self) -> (Date, Date) {
-        (self.since.unwrap_or(Date::MIN), self.until.unwrap_or(Date::MAX))
+        (self.since.unwrap_or(FIRST_DAY), self.until.unwrap_or(LAST_DAY))
     }
 
     fn engine(&self, lake: &Path, days: (Date, Date), table: &str) -> Result<Box<dyn Engine>> {
@@ -119,8 +121,8 @@ pub(crate) fn has_label((key, value): &(String, String)) -> String {
 fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
     let (until, since) = last_days(path, scope)?;
     ensure!(since <= until, "--since {since} is after --until {until}");
-    let base_until = scope.regressed.base_until.unwrap_or(since.plus_days(-1));
-    let base_since = scope.regressed.base_since.unwrap_or(base_until.plus_days(1 - BASE_DAYS).max(Date::MIN));
+    let base_until = scope.regressed.base_until.unwrap_or(since - DAY);
+    let base_since = scope.regressed.base_since.unwrap_or(base_until - DAY * (BASE_DAYS - 1)).max(FIRST_DAY);
     ensure!(
         base_since <= base_until && base_until < since,
         "the base days, {base_since} to {base_until}, must end before {since}"
@@ -146,7 +148,7 @@ fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
         return Ok((until, since));
     }
     let mut days = Lake::open(path, NO_DAYS)?.days();
-    days.retain(|day| *day <= scope.until.unwrap_or(Date::MAX));
+    days.retain(|day| *day <= scope.until.unwrap_or(LAST_DAY));
     let none = || format!("{}: has no recordings of these days", path.display());
     let (first, last) = (*days.first().with_context(none)?, *days.last().with_context(none)?);
     let recent = days[days.len().saturating_sub(RECENT_DAYS)];
@@ -160,10 +162,10 @@ fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
     if let Some(since) = scope.since {
         return Ok((until, since));
     }
-    let week = until.plus_days(-6).max(first.plus_days(7)).min(until);
+    let week = (until - DAY * 6).max(first + DAY * 7).min(until);
     let Some(canary) = &scope.regressed.canary else { return Ok((until, week)) };
     let answer = scope.engine.open(&lake)?.ask(&canary.first_day_sql())?;
-    let first = answer.rows.first().and_then(|row| row.first()?.text()).map(str::parse).transpose()?;
+    let first = answer.rows.first().and_then(|row| row.first()?.text()).map(date).transpose()?;
     Ok((until, week.max(first.unwrap_or(week)).min(until)))
 }
 

@@ -6,23 +6,22 @@
 
 use crate::answer::{Answer, Value};
 use crate::change::{Change, DayValue, median, quantiles};
-use crate::rows::Date;
+use crate::rows::{Date, date};
 use anyhow::{Context, Result};
 use bprec_report::{Confidence, StudentQuantiles};
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
 
 /// Options of the comparison.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RegressedOptions {
     /// `regressed`: first base day; by default, there are 28 base days.
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) base_since: Option<Date>,
     /// `regressed`: last base day; the default is the day before `--since`.
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) base_until: Option<Date>,
     /// `regressed`: compare hosts with version label NEW to hosts with version label OLD, on the same days.
-    #[arg(long, value_name = "OLD..NEW")]
+    #[arg(long, value_name = "OLD..NEW", value_parser = canary)]
     pub(crate) canary: Option<Canary>,
     /// `regressed`: minimum of runs of a program on a host and day; days with fewer runs are not compared.
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -42,16 +41,13 @@ pub(crate) struct Canary {
     pub(crate) new: String,
 }
 
-impl FromStr for Canary {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> std::result::Result<Canary, &'static str> {
-        match text.split_once("..") {
-            Some((old, new)) if !old.is_empty() && !new.is_empty() && old != new => {
-                Ok(Canary { old: old.to_owned(), new: new.to_owned() })
-            }
-            _ => Err("expected two version labels, OLD..NEW"),
+/// Parses two versions, `OLD..NEW`.
+fn canary(text: &str) -> std::result::Result<Canary, &'static str> {
+    match text.split_once("..") {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() && old != new => {
+            Ok(Canary { old: old.to_owned(), new: new.to_owned() })
         }
+        _ => Err("expected two version labels, OLD..NEW"),
     }
 }
 
@@ -59,11 +55,10 @@ impl Canary {
     /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version. Null leaves the host out: its version or kernel
     /// changed, or it has a third version.
     fn cohort(&self) -> String {
+        let (old, new) = (quoted(&self.old), quoted(&self.new));
         format!(
             "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
-             WHEN version_last = {} THEN {CANARY} WHEN version_last = {} THEN 0 END",
-            quoted(&self.new),
-            quoted(&self.old)
+             WHEN version_last = {new} THEN {CANARY} WHEN version_last = {old} THEN 0 END"
         )
     }
 
@@ -105,9 +100,9 @@ const CANARY: i128 = 1;
 /// Name of a column, and its value in a row.
 type Column = (&'static str, fn(&Row<'_>) -> Value);
 
-/// Columns of the answer.
-const COLUMNS: [Column; 26] = [
-    ("verdict", |row| Value::Text(row.verdict.name().into())),
+/// First columns of the answer. The columns of both sides follow, and the key of the program.
+const COLUMNS: [Column; 9] = [
+    ("verdict", |row| Value::Text(VERDICTS[row.verdict as usize].into())),
     ("name", |row| row.judged.key[1].clone()),
     ("prog_type", |row| row.judged.key[2].clone()),
     ("ratio", |row| row.ratio(0.0)),
@@ -116,23 +111,21 @@ const COLUMNS: [Column; 26] = [
     ("detectable_percent", |row| row.detectable_percent()),
     ("delta_core_s_per_day", |row| row.judged.delta_core_s_per_day().into()),
     ("fleet_ratio", |row| row.judged.fleet.map(f64::exp).into()),
-    ("version_old", |row| row.judged.old.version.clone()),
-    ("version_new", |row| row.judged.new.version.clone()),
-    ("days_old", |row| Value::Integer(row.judged.old.days)),
-    ("days_new", |row| Value::Integer(row.judged.new.days)),
-    ("hosts_old", |row| Value::Integer(row.judged.old.hosts)),
-    ("hosts_new", |row| Value::Integer(row.judged.new.hosts)),
-    ("runs_old", |row| Value::Integer(row.judged.old.runs)),
-    ("runs_new", |row| Value::Integer(row.judged.new.runs)),
-    ("cpu_ns_old", |row| Value::Integer(row.judged.old.cpu_ns)),
-    ("cpu_ns_new", |row| Value::Integer(row.judged.new.cpu_ns)),
-    ("ns_per_run_old", |row| row.judged.old.ns_per_run().into()),
-    ("ns_per_run_new", |row| row.judged.new.ns_per_run().into()),
-    ("runs_per_s_of_host_old", |row| row.judged.old.runs_per_s_of_host().into()),
-    ("runs_per_s_of_host_new", |row| row.judged.new.runs_per_s_of_host().into()),
-    ("capacity_percent_old", |row| row.judged.old.capacity_percent().into()),
-    ("capacity_percent_new", |row| row.judged.new.capacity_percent().into()),
-    ("prog_key", |row| row.judged.key[0].clone()),
+];
+
+/// Name of a column of a side without `_old` or `_new`, and its value.
+type SideColumn = (&'static str, fn(&Side) -> Value);
+
+/// Columns of a side; their names end in `_old` or `_new`.
+const SIDE_COLUMNS: [SideColumn; 8] = [
+    ("version", |side| side.version.clone()),
+    ("days", |side| Value::Integer(side.days)),
+    ("hosts", |side| Value::Integer(side.hosts)),
+    ("runs", |side| Value::Integer(side.runs)),
+    ("cpu_ns", |side| Value::Integer(side.cpu_ns)),
+    ("ns_per_run", |side| ratio(side.cpu_ns, side.runs).into()),
+    ("runs_per_s_of_host", |side| side.observed_ns.and_then(|ns| Some(ratio(side.runs, ns)? * 1e9)).into()),
+    ("capacity_percent", |side| side.capacity_ns.and_then(|ns| Some(ratio(side.cpu_ns, ns)? * 100.0)).into()),
 ];
 
 /// Verdict on a program; the most urgent first.
@@ -151,19 +144,10 @@ impl Verdict {
     fn of_change(log_ratio: f64) -> Verdict {
         if log_ratio > 0.0 { Verdict::Regressed } else { Verdict::Improved }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Verdict::Regressed => "regressed",
-            Verdict::KernelChanged => "kernel changed",
-            Verdict::FleetMoved => "the fleet moved",
-            Verdict::Undecided => "undecided",
-            Verdict::Improved => "improved",
-            Verdict::New => "new",
-            Verdict::Gone => "gone",
-        }
-    }
 }
+
+/// Names of the verdicts, in their order.
+const VERDICTS: [&str; 7] = ["regressed", "kernel changed", "the fleet moved", "undecided", "improved", "new", "gone"];
 
 /// Sums of a program over all hosts and days of one side of the comparison: old or new.
 #[derive(Debug, Clone, Default)]
@@ -183,37 +167,18 @@ struct Side {
 }
 
 impl Side {
-    fn new() -> Side {
-        Side { observed_ns: Some(0), capacity_ns: Some(0), ..Side::default() }
-    }
-
-    fn add(&mut self, day: &Side) {
+    fn plus(self, day: Side) -> Side {
         let sum = |a: Option<i128>, b: Option<i128>| a?.checked_add(b?);
-        self.days += day.days;
-        self.hosts = self.hosts.max(day.hosts);
-        self.runs += day.runs;
-        self.cpu_ns += day.cpu_ns;
-        self.expected_ns += day.expected_ns;
-        self.observed_ns = sum(self.observed_ns, day.observed_ns);
-        self.capacity_ns = sum(self.capacity_ns, day.capacity_ns);
-        self.version.clone_from(&day.version);
-    }
-
-    fn ns_per_run(&self) -> Option<f64> {
-        ratio(self.cpu_ns, self.runs)
-    }
-
-    fn runs_per_s_of_host(&self) -> Option<f64> {
-        Some(ratio(self.runs, self.observed_ns?)? * 1e9)
-    }
-
-    fn capacity_percent(&self) -> Option<f64> {
-        Some(ratio(self.cpu_ns, self.capacity_ns?)? * 100.0)
-    }
-
-    /// CPU seconds of all hosts in a whole day, at the time per run of the base days.
-    fn expected_s_per_day(&self) -> Option<f64> {
-        Some(ratio(self.expected_ns, self.observed_ns?)? * self.hosts as f64 * S_PER_DAY)
+        Side {
+            days: self.days + day.days,
+            hosts: self.hosts.max(day.hosts),
+            runs: self.runs + day.runs,
+            cpu_ns: self.cpu_ns + day.cpu_ns,
+            expected_ns: self.expected_ns + day.expected_ns,
+            observed_ns: sum(self.observed_ns, day.observed_ns),
+            capacity_ns: sum(self.capacity_ns, day.capacity_ns),
+            version: day.version,
+        }
     }
 }
 
@@ -266,10 +231,14 @@ pub(crate) fn judge(days: &Answer, options: &RegressedOptions, limit: usize) -> 
     let cost = |row: &Row<'_>| row.judged.delta_core_s_per_day().unwrap_or(0.0).abs();
     rows.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(cost(b).total_cmp(&cost(a))));
     rows.truncate(limit);
-    Ok(Answer {
-        columns: COLUMNS.map(|(name, _)| name.to_owned()).into(),
-        rows: rows.iter().map(|row| COLUMNS.map(|(_, value)| value(row)).into()).collect(),
-    })
+    let sides = SIDE_COLUMNS.iter().flat_map(|(name, _)| ["old", "new"].map(|side| format!("{name}_{side}")));
+    let columns = COLUMNS.iter().map(|(name, _)| (*name).to_owned()).chain(sides).chain(["prog_key".to_owned()]);
+    let row = |row: &Row<'_>| {
+        let Judged { old, new, key, .. } = row.judged;
+        let sides = SIDE_COLUMNS.iter().flat_map(|(_, value)| [value(old), value(new)]);
+        COLUMNS.iter().map(|(_, value)| value(row)).chain(sides).chain([key[0].clone()]).collect()
+    };
+    Ok(Answer { columns: columns.collect(), rows: rows.iter().map(row).collect() })
 }
 
 fn programs(answer: &Answer) -> Result<Vec<Program>> {
@@ -283,11 +252,11 @@ fn programs(answer: &Answer) -> Result<Vec<Program>> {
         let count = |name| integer(name).map(Option::unwrap_or_default);
         let key = [cell("prog_key")?.clone(), cell("name")?.clone(), cell("prog_type")?.clone()];
         let cohort = integer("cohort")?.context("a row without a cohort")?;
-        let date: Date = cell("date")?.text().context("a row without a date")?.parse()?;
+        let date = date(cell("date")?.text().context("a row without a date")?)?;
         let has_hosts = count("compared_hosts")? >= LEAST_HOSTS;
         let ratio = cell("ratio")?.real().filter(|ratio| *ratio > 0.0 && has_hosts);
         let value = DayValue {
-            day: date.days_since(Date::MIN),
+            day: date.to_epoch_days().into(),
             is_new: integer("is_new")? == Some(1),
             log_ratio: ratio.map(f64::ln),
         };
@@ -396,9 +365,8 @@ fn canaries(programs: Vec<Program>) -> Vec<Judged> {
 }
 
 fn side(days: &[Day], is_new: bool) -> Side {
-    let mut side = Side::new();
-    days.iter().filter(|day| day.value.is_new == is_new).for_each(|day| side.add(&day.sums));
-    side
+    let of_side = days.iter().filter(|day| day.value.is_new == is_new);
+    of_side.map(|day| day.sums.clone()).reduce(Side::plus).unwrap_or_default()
 }
 
 fn side_of_all<'p>(programs: impl Iterator<Item = &'p Program>, is_new: bool) -> Side {
@@ -428,7 +396,9 @@ impl Judged {
 
     /// Change of the CPU seconds of all hosts in a day.
     fn delta_core_s_per_day(&self) -> Option<f64> {
-        Some(self.change?.mean.exp_m1() * self.new.expected_s_per_day()?)
+        // CPU seconds of all hosts in a whole day, at the time per run of the base days.
+        let expected_s = ratio(self.new.expected_ns, self.new.observed_ns?)? * self.new.hosts as f64 * S_PER_DAY;
+        Some(self.change?.mean.exp_m1() * expected_s)
     }
 }
 

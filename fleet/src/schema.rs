@@ -1,112 +1,49 @@
-//! Tables of a lake. For each table, a Rust type defines the columns, their Parquet types and the order of the rows.
+//! Tables of a lake. Each column is declared once: its name, its type and its value by the reporter's model.
 //!
 //! No unsigned integers: Spark reads unsigned 64-bit integers as decimals. No floating point: sums must not depend on the order of addition.
 //! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within a version, only nullable columns may
 //! be added, at the end of a table.
 
-use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+use crate::identity::prog_key;
+use crate::rows::Date;
+use anyhow::{Context, Result};
+use bprec_report::model::{
+    self, EventReport, Exact, Line, NamedReading, Program, Recording, Report, Runs, Unit, has_sha256_tags,
 };
+use chrono::{DateTime, Datelike, Timelike, Utc};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray,
+};
+use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Version of the directory layout and of all tables.
 pub(crate) const SCHEMA_VERSION: i32 = 2;
 
+/// Table of recordings. In a lake in a directory, its files have the commits.
+pub(crate) const RECORDING: &str = "recording";
+/// Table of programs.
+pub(crate) const PROG: &str = "prog";
+
+/// Name of the `bpf_metadata_*` value with the version of a program.
+const VERSION_KEY: &str = "version";
+
 /// Text that rows share.
 pub(crate) type Text = Arc<str>;
 
-/// Time, µs since 1970 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct UnixMicros(pub(crate) i64);
+/// Time, in tables with a resolution of 1 µs.
+pub(crate) type Time = DateTime<Utc>;
 
-impl UnixMicros {
-    /// Time by this machine's clock.
-    pub(crate) fn now() -> UnixMicros {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        UnixMicros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
-    }
-
-    /// Hours since Monday 00:00 UTC, 0 to 167.
-    pub(crate) fn hour_of_week(self) -> i32 {
-        const US_PER_HOUR: i64 = 3_600_000_000;
-        // 1970-01-01 was a Thursday.
-        (self.0.div_euclid(US_PER_HOUR) + 3 * 24).rem_euclid(7 * 24) as i32
-    }
+/// Hours since Monday 00:00 UTC, 0 to 167.
+pub(crate) fn hour_of_week(time: Time) -> i32 {
+    (time.weekday().num_days_from_monday() * 24 + time.hour()).cast_signed()
 }
 
-/// Type of the known values of a column.
-trait Known: Sized {
-    fn data_type() -> DataType;
-    /// Returns false for a negative number.
-    fn is_in_range(&self) -> bool;
-    fn array<'v>(values: impl Iterator<Item = Option<&'v Self>>) -> ArrayRef
-    where
-        Self: 'v;
-}
-
-/// Type of a column: of known values, or of `Option`s of them.
-trait ColumnType {
-    type Known: Known;
-    const NULLABLE: bool;
-    fn known(&self) -> Option<&Self::Known>;
-}
-
-impl<T: Known> ColumnType for T {
-    type Known = T;
-    const NULLABLE: bool = false;
-
-    fn known(&self) -> Option<&T> {
-        Some(self)
-    }
-}
-
-impl<T: Known> ColumnType for Option<T> {
-    type Known = T;
-    const NULLABLE: bool = true;
-
-    fn known(&self) -> Option<&T> {
-        self.as_ref()
-    }
-}
-
-macro_rules! known {
-    ($type:ty, $array:ty, $data_type:expr, $least:expr, |$value:ident| $plain:expr $(, $zoned:ident($zone:literal))?) => {
-        impl Known for $type {
-            fn is_in_range(&self) -> bool {
-                let $value = self;
-                $plain >= $least
-            }
-
-            fn data_type() -> DataType {
-                $data_type
-            }
-
-            fn array<'v>(values: impl Iterator<Item = Option<&'v $type>>) -> ArrayRef {
-                let values: $array = values.map(|value| value.map(|$value| $plain)).collect();
-                Arc::new(values$(.$zoned($zone))?)
-            }
-        }
-    };
-}
-
-known!(Text, StringArray, DataType::Utf8, "", |text| &**text);
-known!(i32, Int32Array, DataType::Int32, 0, |number| *number);
-known!(i64, Int64Array, DataType::Int64, 0, |number| *number);
-known!(bool, BooleanArray, DataType::Boolean, false, |flag| *flag);
-known!(
-    UnixMicros,
-    TimestampMicrosecondArray,
-    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-    0,
-    |time| time.0,
-    with_timezone("UTC")
-);
-
-/// Name, columns and order of the rows of a table.
+/// Table of a lake.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
@@ -115,246 +52,298 @@ pub(crate) struct Table {
     pub(crate) sorted_by: &'static [&'static str],
 }
 
-/// Row of a table.
-pub(crate) trait Row: Sized {
-    fn table() -> Table;
-    fn sort(rows: &mut [Self]);
-    fn columns(rows: &[Self]) -> Vec<ArrayRef>;
-    /// Returns true if no number is negative.
-    fn is_valid(&self) -> bool;
+fn table<T: Columns>(name: &'static str, sorted_by: &'static [&'static str]) -> Table {
+    Table { name, schema: Arc::new(Schema::new(T::fields(""))), sorted_by }
+}
 
-    fn batch(rows: &[Self]) -> Result<RecordBatch, ArrowError> {
-        RecordBatch::try_new(Self::table().schema, Self::columns(rows))
+/// All tables, in the order of [`RecordedRows`].
+pub(crate) fn tables() -> [Table; 7] {
+    [
+        table::<ProgRow>(PROG, &["prog_key", "host_id", "prog_id", "load_time_ns"]),
+        table::<AttachmentRow>("attachment", &["prog_key", "host_id", "window_start", "kind", "hook"]),
+        table::<RunStatsRow>("run_stats", &["prog_key", "host_id", "window_start"]),
+        table::<EventRow>("event", &["event", "host_id", "window_start"]),
+        table::<SampleRow>("sample", &["prog_key", "host_id", "window_start", "event", "func"]),
+        table::<CounterRow>("counter", &["scope", "event", "prog_key", "host_id", "window_start"]),
+        table::<RecordingRow>(RECORDING, &["host_id", "start_time", "recording_id"]),
+    ]
+}
+
+/// Returns rows as columns.
+pub(crate) fn columns_of<T: Columns>(rows: &[T]) -> Result<RecordBatch, ArrowError> {
+    let rows: Vec<Option<&T>> = rows.iter().map(Some).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(T::fields(""))), T::arrays(&rows))
+}
+
+/// Columns of [`RecordedRows`].
+pub(crate) fn recorded_schema() -> SchemaRef {
+    Arc::new(Schema::new(RecordedRows::fields("")))
+}
+
+/// Returns the rows of a table in recordings, which are rows of [`RecordedRows`].
+pub(crate) fn rows_in(recordings: &RecordBatch, table: &str) -> Result<RecordBatch> {
+    let rows = recordings.column_by_name(table).with_context(|| format!("there is no table {table}"))?;
+    Ok(RecordBatch::from(rows.as_list::<i32>().values().as_struct()))
+}
+
+/// Type of a column, or of a group of columns. In a group that is an `Option`, all columns are nullable.
+pub(crate) trait Columns: Sized {
+    /// Returns the columns; `name` is the name of a single column.
+    fn fields(name: &str) -> Vec<Field>;
+    fn arrays(values: &[Option<&Self>]) -> Vec<ArrayRef>;
+}
+
+impl<T: Columns> Columns for Option<T> {
+    fn fields(name: &str) -> Vec<Field> {
+        T::fields(name).into_iter().map(|field| field.with_nullable(true)).collect()
+    }
+
+    fn arrays(values: &[Option<&Self>]) -> Vec<ArrayRef> {
+        T::arrays(&values.iter().map(|value| value.and_then(Option::as_ref)).collect::<Vec<_>>())
     }
 }
 
-fn field<T: ColumnType>(name: &str) -> Field {
-    Field::new(name, T::Known::data_type(), T::NULLABLE)
+/// Rows of a table in a column: a list for each value.
+impl<T: Columns> Columns for Vec<T> {
+    fn fields(name: &str) -> Vec<Field> {
+        let row = Field::new_struct(Field::LIST_FIELD_DEFAULT_NAME, T::fields(""), false);
+        vec![Field::new_list(name, row, false)]
+    }
+
+    fn arrays(values: &[Option<&Self>]) -> Vec<ArrayRef> {
+        let rows: Vec<Option<&T>> = values.iter().copied().flatten().flatten().map(Some).collect();
+        let rows = StructArray::new(T::fields("").into(), T::arrays(&rows), None);
+        let lengths = OffsetBuffer::from_lengths(values.iter().map(|list| list.map_or(0, Vec::len)));
+        let row = Arc::new(Field::new(Field::LIST_FIELD_DEFAULT_NAME, rows.data_type().clone(), false));
+        vec![Arc::new(ListArray::new(row, lengths, Arc::new(rows), None))]
+    }
 }
 
-/// Defines a table. Rows `of a host` begin with the columns of the host, rows `of a recording` with these and the columns of the recording. Then
-/// follow, `of a program`, the columns of the program.
-macro_rules! table {
-    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a program of a $of:ident { $($columns:tt)* }) => {
-        table! { $(#[$about])* $row, $name, sorted by [$($key),*], of a $of {
-            prog_id: Option<i32>,
-            load_time_ns: Option<i64>,
-            prog_key: Text,
-            tag: Option<Text>,
-            name: Text,
-            prog_type: Option<Text>,
-            version_label: Option<Text>,
-            counts_others: bool,
-            $($columns)*
-        } }
+macro_rules! column {
+    ($type:ty, $data_type:expr, |$values:ident| $array:expr) => {
+        impl Columns for $type {
+            fn fields(name: &str) -> Vec<Field> {
+                vec![Field::new(name, $data_type, false)]
+            }
+
+            fn arrays(values: &[Option<&Self>]) -> Vec<ArrayRef> {
+                let $values = values.iter().copied();
+                vec![Arc::new($array)]
+            }
+        }
     };
-    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a recording { $($columns:tt)* }) => {
-        table! { $(#[$about])* $row, $name, sorted by [$($key),*], of a host {
-            window_start: Option<UnixMicros>,
-            labels: Option<Text>,
-            $($columns)*
-        } }
-    };
-    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], of a host { $($columns:tt)* }) => {
-        table! { $(#[$about])* $row, $name, sorted by [$($key),*], {
-            host_id: Option<Text>,
-            host_name: Option<Text>,
-            boot_id: Option<Text>,
-            kernel_release: Option<Text>,
-            $($columns)*
-        } }
-    };
-    ($(#[$about:meta])* $row:ident, $name:literal, sorted by [$($key:ident),*], { $($column:ident: $type:ty,)* }) => {
+}
+
+column!(Text, DataType::Utf8, |texts| texts.collect::<StringArray>());
+column!(i32, DataType::Int32, |numbers| numbers.map(Option::<&i32>::copied).collect::<Int32Array>());
+column!(i64, DataType::Int64, |numbers| numbers.map(Option::<&i64>::copied).collect::<Int64Array>());
+column!(bool, DataType::Boolean, |flags| flags.map(Option::<&bool>::copied).collect::<BooleanArray>());
+column!(Time, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), |times| {
+    let micros = times.map(|time| time.map(Time::timestamp_micros));
+    micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC")
+});
+
+/// Defines rows of tables, and groups of columns: names, types, and values by the reporter's model.
+macro_rules! columns {
+    ($($(#[$about:meta])* $name:ident($($arg:ident: $arg_type:ty),*) { $($column:ident: $type:ty = $value:expr,)* })*) => {$(
         $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct $row {
+        #[derive(Debug, Clone)]
+        pub(crate) struct $name {
             $(pub(crate) $column: $type,)*
         }
 
-        impl Row for $row {
-            fn table() -> Table {
-                let fields = vec![$(field::<$type>(stringify!($column))),*];
-                Table { name: $name, schema: Arc::new(Schema::new(fields)), sorted_by: &[$(stringify!($key)),*] }
-            }
-
-            fn sort(rows: &mut [$row]) {
-                rows.sort_by(|a, b| ($(&a.$key,)*).cmp(&($(&b.$key,)*)));
-            }
-
-            fn columns(rows: &[$row]) -> Vec<ArrayRef> {
-                vec![$(Known::array(rows.iter().map(|row| row.$column.known()))),*]
-            }
-
-            fn is_valid(&self) -> bool {
-                $(self.$column.known().is_none_or(Known::is_in_range))&&*
+        impl $name {
+            /// Fails if a number is above 2^63 - 1.
+            pub(crate) fn new($($arg: $arg_type),*) -> Result<$name> {
+                Ok($name { $($column: $value),* })
             }
         }
-    };
+
+        impl Columns for $name {
+            fn fields(_name: &str) -> Vec<Field> {
+                [$(<$type>::fields(stringify!($column))),*].concat()
+            }
+
+            fn arrays(rows: &[Option<&Self>]) -> Vec<ArrayRef> {
+                let rows = rows.iter();
+                [$(<$type>::arrays(&rows.clone().map(|row| row.map(|row| &row.$column)).collect::<Vec<_>>())),*].concat()
+            }
+        }
+    )*};
 }
 
-table! {
+columns! {
+    /// Columns of a host. Without a machine id, the host name is the id. It is not hashed, because lakes of earlier versions have the plain name.
+    HostColumns(recording: &Recording, given_host: Option<&String>) {
+        host_id: Option<Text> = text(given_host.or(recording.machine_id.as_ref()).or(recording.hostname.as_ref())),
+        host_name: Option<Text> = text(recording.hostname.as_ref()),
+        boot_id: Option<Text> = text(recording.boot_id.as_ref()),
+        kernel_release: Option<Text> = text(recording.os_release.as_ref()),
+    }
+
+    /// Columns of a recording, in tables of facts about its programs and events.
+    RecordingColumns(host: HostColumns, start: Option<Time>, given_labels: Option<Text>) {
+        host: HostColumns = host,
+        window_start: Option<Time> = start,
+        labels: Option<Text> = given_labels,
+    }
+
+    /// Columns of a program.
+    ProgramColumns(program: &Program) {
+        prog_id: Option<i32> = program.id.and_then(|id| i32::try_from(id).ok()),
+        load_time_ns: Option<i64> = program.load_time_ns.and_then(|ns| i64::try_from(ns).ok()),
+        prog_key: Text = prog_key(program).into(),
+        tag: Option<Text> = program.tag.map(|tag| tag.to_string().into()),
+        name: Text = program.label().into(),
+        prog_type: Option<Text> = program.prog_type.map(|prog_type| prog_type.to_string().into()),
+        version_label: Option<Text> = program.metadata.iter().find(|it| it.key == VERSION_KEY).map(|it| it.value.as_str().into()),
+    }
+
     /// A recording and its host.
-    RecordingRow, "recording", sorted by [host_id, start_time, recording_id], of a host {
-        schema_version: i32,
-        recording_id: Text,
-        arch: Option<Text>,
-        cpu_model: Option<Text>,
-        cpu_count: Option<i32>,
-        labels: Option<Text>,
-        start_time: Option<UnixMicros>,
-        duration_ns: Option<i64>,
-        cpu_time_ns: Option<i64>,
-        target: Option<Text>,
-        run_stats_source: Option<Text>,
-        lost_records: i64,
-        problems: Option<Text>,
-        source_uri: Text,
-        source_bytes: i64,
-        writer: Text,
-        ingested_at: Option<UnixMicros>,
+    RecordingRow(report: &Report, of: &RecordingColumns, id: u128, bytes: u64, path: &Path) {
+        host: HostColumns = of.host.clone(),
+        schema_version: i32 = SCHEMA_VERSION,
+        recording_id: Text = format!("{id:032x}").into(),
+        arch: Option<Text> = text(report.recording.arch.as_ref()),
+        cpu_model: Option<Text> = text(report.recording.cpu_model.as_ref()),
+        cpu_count: Option<i32> = cpu_count(report),
+        labels: Option<Text> = of.labels.clone(),
+        start_time: Option<Time> = of.window_start,
+        duration_ns: Option<i64> = known(report.recording.elapsed_ns)?,
+        cpu_time_ns: Option<i64> = known(report.recording.elapsed_ns.zip(report.recording.cpus).and_then(|(ns, cpus)| ns.checked_mul(cpus.into())))?,
+        target: Option<Text> = text(report.recording.target.as_ref()),
+        run_stats_source: Option<Text> = text(report.recording.counters.as_ref()),
+        lost_records: i64 = signed(report.recording.lost_records)?,
+        problems: Option<Text> = (!report.problems.is_empty()).then(|| report.problems.join("; ").into()),
+        source_uri: Text = path.to_string_lossy().into(),
+        source_bytes: i64 = signed(bytes)?,
+        writer: Text = concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).into(),
+        // `Lake::commit` sets it.
+        ingested_at: Option<Time> = None,
     }
-}
 
-table! {
     /// A program on a host, once per batch.
-    ProgRow, "prog", sorted by [prog_key, host_id, prog_id, load_time_ns], of a program of a host {
-        tag_algo: Option<Text>,
-        source_file: Option<Text>,
-        owner_comm: Option<Text>,
-        owner_uid: Option<i32>,
+    ProgRow(host: &HostColumns, program: &Program) {
+        host: HostColumns = host.clone(),
+        program: ProgramColumns = ProgramColumns::new(program)?,
+        counts_others: bool = program.counts_others,
+        tag_algo: Option<Text> = program.tag.and(host.kernel_release.as_deref()).and_then(tag_algorithm),
+        source_file: Option<Text> = program.source_file.as_deref().map(Text::from),
+        owner_comm: Option<Text> = text(program.owners.first().map(|owner| &owner.comm)),
+        owner_uid: Option<i32> = program.owners.first().and_then(|owner| i32::try_from(owner.uid).ok()),
     }
-}
 
-table! {
     /// Attach points of a program with the same kind and hook, in a recording.
-    AttachmentRow, "attachment", sorted by [prog_key, host_id, window_start, kind, hook], of a program of a recording {
-        kind: Text,
-        hook: Option<Text>,
-        attach_points: i64,
+    AttachmentRow(of: &RecordingColumns, prog: &ProgRow, kind: &str, hook: Option<&String>, attach_points: i64) {
+        recording: RecordingColumns = of.clone(),
+        program: ProgramColumns = prog.program.clone(),
+        counts_others: bool = prog.counts_others,
+        kind: Text = kind.into(),
+        hook: Option<Text> = text(hook),
+        attach_points: i64 = attach_points,
     }
-}
 
-table! {
     /// Runs of a program in a recording, by the kernel's run statistics.
-    RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], of a program of a recording {
-        cpu_count: Option<i32>,
-        observed_ns: Option<i64>,
-        run_cnt: i64,
-        run_time_ns: i64,
-        recursion_misses: Option<i64>,
-        is_estimate: bool,
-        is_partial: bool,
-        time_margin_ns: Option<i64>,
-        hour_of_week: Option<i32>,
+    RunStatsRow(report: &Report, of: &RecordingColumns, prog: &ProgRow, program: &Program, runs: &Runs) {
+        recording: RecordingColumns = of.clone(),
+        program: ProgramColumns = prog.program.clone(),
+        counts_others: bool = prog.counts_others,
+        cpu_count: Option<i32> = cpu_count(report),
+        observed_ns: Option<i64> = known(runs.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)))?,
+        run_cnt: i64 = signed(runs.count)?,
+        run_time_ns: i64 = signed(runs.time_ns)?,
+        recursion_misses: Option<i64> = known(runs.misses)?,
+        is_estimate: bool = runs.estimate.is_some(),
+        is_partial: bool = program.loaded.is_some() || program.unloaded.is_some(),
+        time_margin_ns: Option<i64> = known(runs.estimate.and_then(|estimate| estimate.time_margin_ns))?,
+        hour_of_week: Option<i32> = of.window_start.map(hour_of_week),
     }
-}
 
-table! {
     /// All samples of an event in a recording.
-    EventRow, "event", sorted by [event, host_id, window_start], of a recording {
-        cpu_count: Option<i32>,
-        event: Text,
-        unit: Text,
-        samples: i64,
-        weight: i64,
-        bpf_samples: i64,
-        bpf_weight: i64,
-        idle_weight: Option<i64>,
-        machine_weight: Option<i64>,
-        lost: Option<i64>,
+    EventRow(report: &Report, of: &RecordingColumns, event: &EventReport) {
+        recording: RecordingColumns = of.clone(),
+        cpu_count: Option<i32> = cpu_count(report),
+        event: Text = event.name.as_str().into(),
+        unit: Text = if event.unit == Unit::Nanoseconds { "ns" } else { "events" }.into(),
+        samples: i64 = signed(event.samples.samples)?,
+        weight: i64 = signed(event.samples.weight)?,
+        bpf_samples: i64 = signed(event.total.count.samples)?,
+        bpf_weight: i64 = signed(event.total.count.weight)?,
+        idle_weight: Option<i64> = known(event.idle.value().map(|share| share.count.weight))?,
+        machine_weight: Option<i64> = known(event.machine.value().copied())?,
+        lost: Option<i64> = known(event.lost.value().copied())?,
     }
-}
 
-table! {
     /// Samples of an event that are charged to a function of a program, or to BPF code of no known program.
-    SampleRow, "sample", sorted by [prog_key, host_id, window_start, event, func], of a recording {
-        prog_id: Option<i32>,
-        load_time_ns: Option<i64>,
-        prog_key: Option<Text>,
-        tag: Option<Text>,
-        name: Option<Text>,
-        prog_type: Option<Text>,
-        version_label: Option<Text>,
-        counts_others: bool,
-        event: Text,
-        unit: Text,
-        scope: Text,
-        func: Option<Text>,
-        samples: i64,
-        weight: i64,
-        self_weight: Option<i64>,
-        helper_weight: Option<i64>,
-        entry_weight: Option<i64>,
+    SampleRow(event: &EventRow, scope: &str, prog: Option<&ProgRow>, func: Option<&String>, line: &Line) {
+        recording: RecordingColumns = event.recording.clone(),
+        program: Option<ProgramColumns> = prog.map(|prog| prog.program.clone()),
+        counts_others: bool = prog.is_some_and(|prog| prog.counts_others),
+        event: Text = event.event.clone(),
+        unit: Text = event.unit.clone(),
+        scope: Text = scope.into(),
+        func: Option<Text> = text(func),
+        samples: i64 = signed(line.count.samples)?,
+        weight: i64 = signed(line.count.weight)?,
+        self_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.own.value()).map(|share| share.count.weight))?,
+        helper_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.helper.value()).map(|share| share.count.weight))?,
+        entry_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.entry.value()).map(|share| share.count.weight))?,
+    }
+
+    /// Reading of a counter over the whole recording. `program` is the target, if it is a known program.
+    CounterRow(of: &RecordingColumns, row: &model::CounterRow, program: Option<&ProgramColumns>, values: &Exact, event: &str, reading: &NamedReading) {
+        recording: RecordingColumns = of.clone(),
+        source: Text = row.source.name().into(),
+        scope: Text = row.target.kind.into(),
+        target_id: Option<i64> = Some(signed(row.target.id)?),
+        prog_key: Option<Text> = program.map(|it| it.prog_key.clone()),
+        tag: Option<Text> = program.and_then(|it| it.tag.clone()),
+        name: Option<Text> = program.map(|it| it.name.clone()).or_else(|| text(Some(&row.target.name).filter(|name| !name.is_empty()))),
+        func: Option<Text> = text(Some(&row.target.name).filter(|_| is_program(row) && row.target.function > 0)),
+        cpu: Option<i32> = row.target.cpu.and_then(|cpu| i32::try_from(cpu).ok()),
+        event: Text = event.into(),
+        value: i64 = signed(reading.value)?,
+        time_enabled_ns: i64 = signed(reading.enabled_ns)?,
+        time_running_ns: i64 = signed(reading.running_ns)?,
+        runs: Option<i64> = known(is_program(row).then_some(values.runs))?,
+        measured_runs: Option<i64> = known(is_program(row).then_some(values.measured))?,
+    }
+
+    /// Rows of a recording, by table.
+    RecordedRows(date: Date) {
+        date: Text = date.to_string().into(),
+        prog: Vec<ProgRow> = Vec::new(),
+        attachment: Vec<AttachmentRow> = Vec::new(),
+        run_stats: Vec<RunStatsRow> = Vec::new(),
+        event: Vec<EventRow> = Vec::new(),
+        sample: Vec<SampleRow> = Vec::new(),
+        counter: Vec<CounterRow> = Vec::new(),
+        recording: Vec<RecordingRow> = Vec::new(),
     }
 }
 
-table! {
-    /// Reading of a counter over the whole recording.
-    CounterRow, "counter", sorted by [scope, event, prog_key, host_id, window_start], of a recording {
-        source: Text,
-        scope: Text,
-        target_id: Option<i64>,
-        prog_key: Option<Text>,
-        tag: Option<Text>,
-        name: Option<Text>,
-        func: Option<Text>,
-        cpu: Option<i32>,
-        event: Text,
-        value: i64,
-        time_enabled_ns: i64,
-        time_running_ns: i64,
-        runs: Option<i64>,
-        measured_runs: Option<i64>,
-    }
+fn cpu_count(report: &Report) -> Option<i32> {
+    report.recording.cpus.and_then(|cpus| i32::try_from(cpus).ok())
 }
 
-/// Defines `Rows` with a field for each table. The files of `recording` have the commits.
-macro_rules! rows {
-    ($recordings:ident: $recording:ident, $($facts:ident: $fact:ident,)*) => {
-        /// Rows of recordings of one day, by table.
-        #[derive(Debug, Default, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct Rows {
-            pub(crate) $recordings: Vec<$recording>,
-            $(pub(crate) $facts: Vec<$fact>,)*
-        }
-
-        impl Rows {
-            pub(crate) fn append(&mut self, mut other: Rows) {
-                self.$recordings.append(&mut other.$recordings);
-                $(self.$facts.append(&mut other.$facts);)*
-            }
-
-            /// Returns true if no number is negative.
-            pub(crate) fn is_valid(&self) -> bool {
-                self.$recordings.iter().all(Row::is_valid) $(&& self.$facts.iter().all(Row::is_valid))*
-            }
-
-            /// Sorts the rows. Returns them by table, those of `recording` last.
-            pub(crate) fn sorted(&mut self) -> Result<Vec<(Table, Vec<RecordBatch>)>, ArrowError> {
-                $($fact::sort(&mut self.$facts);)*
-                $recording::sort(&mut self.$recordings);
-                Ok(vec![
-                    $(($fact::table(), vec![$fact::batch(&self.$facts)?]),)*
-                    ($recording::table(), vec![$recording::batch(&self.$recordings)?]),
-                ])
-            }
-        }
-
-        /// All tables, `recording` last.
-        pub(crate) fn tables() -> Vec<Table> {
-            vec![$($fact::table(),)* $recording::table()]
-        }
-    };
+fn tag_algorithm(kernel_release: &str) -> Option<Text> {
+    has_sha256_tags(kernel_release).map(|is_sha256| if is_sha256 { "sha256" } else { "sha1" }.into())
 }
 
-rows! {
-    recordings: RecordingRow,
-    progs: ProgRow,
-    attachments: AttachmentRow,
-    run_stats: RunStatsRow,
-    events: EventRow,
-    samples: SampleRow,
-    counters: CounterRow,
+/// Returns true if the target is a program, or a function of it.
+pub(crate) fn is_program(row: &model::CounterRow) -> bool {
+    row.target.kind == "program"
+}
+
+fn text(text: Option<&String>) -> Option<Text> {
+    text.map(|text| Text::from(text.as_str()))
+}
+
+fn known(value: Option<u64>) -> Result<Option<i64>> {
+    value.map(signed).transpose()
+}
+
+/// Fails if the number is above 2^63 - 1.
+fn signed(value: u64) -> Result<i64> {
+    i64::try_from(value).with_context(|| format!("{value} does not fit into 63 bits"))
 }

@@ -1,15 +1,18 @@
 //! Summaries: the rows of recordings in one file, which a host makes with the code of the import and sends instead of the recordings.
 //!
 //! A summary is zstd-compressed JSON: a line with format and version, then a line per recording. Columns have the names of the tables, so a newer
-//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary by its
-//! decompressed size.
+//! importer reads null for a column that an older host does not know. JSON, unlike Parquet, bounds the memory of a hostile summary: at most ten times
+//! its decompressed size.
 
 use crate::import::ReadOptions;
 use crate::parallel::in_parallel;
-use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
-use crate::schema::{Rows, SCHEMA_VERSION, UnixMicros};
-use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use crate::rows::{GivenFacts, Recorded, check_clock, content_id, date, rows_of};
+use crate::schema::{RECORDING, SCHEMA_VERSION, Time, recorded_schema, rows_in, tables};
+use anyhow::{Context, Result, ensure};
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::{cast, min};
+use datafusion::arrow::datatypes::{DataType, Int32Type, Int64Type, TimestampMicrosecondType};
+use datafusion::arrow::json::{LineDelimitedWriter, ReaderBuilder};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -25,14 +28,6 @@ const MAX_BYTES: usize = 64 << 20;
 const RECORDINGS: usize = 100;
 /// Level of the compression.
 const LEVEL: i32 = 9;
-
-/// Line of a recording.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    date: String,
-    rows: Rows,
-}
 
 /// First line of a summary.
 fn heading() -> String {
@@ -65,9 +60,11 @@ pub(crate) fn summarize(
         for recorded in in_parallel(&names, options.threads, read)? {
             match recorded {
                 Err(error) => refuse(&error),
-                Ok(Recorded { date, rows, .. }) => {
-                    line = serde_json::to_vec(&Entry { date: date.to_string(), rows })?;
-                    line.push(b'\n');
+                Ok(Recorded { rows, .. }) => {
+                    let mut writer = LineDelimitedWriter::new(Vec::new());
+                    writer.write(&rows)?;
+                    writer.finish()?;
+                    line = writer.into_inner();
                     bytes += line.len();
                     ensure!(
                         bytes <= MAX_BYTES,
@@ -95,45 +92,49 @@ pub(crate) fn read(path: &Path, given: &GivenFacts) -> Result<Option<Vec<Recorde
     if !path.is_file() {
         return Ok(None);
     }
-    let at = || path.display().to_string();
-    let mut file = File::open(path).with_context(at)?;
+    let mut file = File::open(path)?;
     let mut magic = MAGIC;
     if file.read_exact(&mut magic).is_err() || magic != MAGIC {
         return Ok(None);
     }
-    file.rewind().with_context(at)?;
-    let file = zstd::Decoder::new(file).with_context(at)?;
+    file.rewind()?;
     let mut text = String::new();
-    let read = file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text);
-    read.with_context(|| format!("{}: the summary is damaged or incomplete", at()))?;
-    ensure!(text.len() <= MAX_BYTES, "{}: the summary exceeds {MAX_BYTES} bytes", at());
-    let mut lines = text.lines();
-    let (heading, known) = (lines.next().unwrap_or_default(), heading());
-    ensure!(
-        heading == known,
-        "{}: expected a summary of version {SCHEMA_VERSION}, but it begins with {:?}",
-        at(),
-        heading.chars().take(HEADING_CHARS).collect::<String>()
-    );
+    let read = zstd::Decoder::new(file)?.take(MAX_BYTES as u64 + 1).read_to_string(&mut text);
+    read.context("the summary is damaged or incomplete")?;
+    ensure!(text.len() <= MAX_BYTES, "the summary exceeds {MAX_BYTES} bytes");
+    let (first, lines) = text.split_once('\n').unwrap_or((&text, ""));
+    let begin: String = first.chars().take(HEADING_CHARS).collect();
+    ensure!(first == heading(), "expected a summary of version {SCHEMA_VERSION}, but it begins with {begin:?}");
     ensure!(
         *given == GivenFacts::default(),
-        "{}: --host, --label, --date and --unfinished have no effect on a summary; give them to `bprec-fleet summarize`",
-        at()
+        "--host, --label, --date and --unfinished have no effect on a summary; give them to `bprec-fleet summarize`"
     );
-    let recorded = |(number, line)| recorded(line).with_context(|| format!("{}: recording {}", at(), number + 1));
-    lines.enumerate().map(recorded).collect::<Result<_>>().map(Some)
+    let lines =
+        ReaderBuilder::new(recorded_schema()).with_strict_mode(true).with_batch_size(1).build(lines.as_bytes())?;
+    let recorded = lines.enumerate().map(|(number, line)| {
+        let recorded = line.map_err(anyhow::Error::from).and_then(recorded);
+        recorded.with_context(|| format!("recording {}", number + 1))
+    });
+    recorded.collect::<Result<_>>().map(Some)
 }
 
-fn recorded(line: &str) -> Result<Recorded> {
-    let Entry { date, mut rows } = serde_json::from_str(line)?;
-    let date: Date = date.parse()?;
-    ensure!(rows.is_valid(), "a number is negative");
-    let [recording] = &mut rows.recordings[..] else { bail!("must have one row of `recording`") };
-    let id = u128::from_str_radix(&recording.recording_id, 16).context("recording_id is no hash")?;
-    ensure!(*recording.recording_id == *format!("{id:032x}"), "recording_id is no hash");
-    ensure!(recording.schema_version == SCHEMA_VERSION, "schema_version is not {SCHEMA_VERSION}");
-    ensure!(recording.start_time.is_none_or(|start| Date::of(start) == date), "start_time is not on {date}");
-    date.check_clock()?;
-    recording.ingested_at = Some(UnixMicros::now());
-    Ok(Recorded { date, id, rows })
+fn recorded(entry: RecordBatch) -> Result<Recorded> {
+    let date = date(entry["date"].as_string::<i32>().value(0))?;
+    for table in tables() {
+        for column in rows_in(&entry, table.name)?.columns().iter().filter(|column| column.data_type().is_primitive()) {
+            let least = min(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>());
+            ensure!(least.is_none_or(|least| least >= 0), "a number is negative");
+        }
+    }
+    let recording = rows_in(&entry, RECORDING)?;
+    ensure!(recording.num_rows() == 1, "must have one row of `recording`");
+    let id = recording["recording_id"].as_string::<i32>().value(0);
+    ensure!(u128::from_str_radix(id, 16).is_ok_and(|hash| format!("{hash:032x}") == id), "recording_id is no hash");
+    let version = recording["schema_version"].as_primitive::<Int32Type>().value(0);
+    ensure!(version == SCHEMA_VERSION, "schema_version is not {SCHEMA_VERSION}");
+    let start = recording["start_time"].as_primitive::<TimestampMicrosecondType>().iter().next().flatten();
+    let day = start.map(|start| Time::from_timestamp_micros(start).map(|start| start.date_naive()));
+    ensure!(day.is_none_or(|day| day == Some(date)), "start_time is not on {date}");
+    check_clock(date)?;
+    Ok(Recorded { date, rows: entry })
 }

@@ -5,7 +5,7 @@ use crate::engine::{DataFusionEngine, Engine};
 use crate::lake::{Batch, Lake};
 use crate::parallel::in_parallel;
 use crate::print::cell;
-use crate::rows::Date;
+use crate::rows::{FIRST_DAY, LAST_DAY};
 use crate::schema::tables;
 use crate::store::PARALLEL;
 use anyhow::Result;
@@ -44,7 +44,7 @@ const ONE_HOST: (&str, &str) = (
 /// # Errors
 /// Fails if the lake is missing, or a file of `recording` or a row cannot be read.
 pub(crate) fn verify(path: &Path) -> Result<Findings> {
-    let lake = Lake::open(path, (Date::MIN, Date::MAX))?;
+    let lake = Lake::open(path, (FIRST_DAY, LAST_DAY))?;
     let mut findings = Findings { batches: lake.batches.len(), ..Findings::default() };
     let of_batch = |batch| tables().into_iter().map(move |table| (batch, table.name));
     let files: Vec<(&Batch, &str)> = lake.batches.iter().flat_map(of_batch).collect();

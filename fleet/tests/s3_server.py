@@ -6,6 +6,7 @@ line of JSON:
 sign on|off         refuse requests without a valid signature, or accept all
 keys PREFIX         sorted keys of the objects below the prefix
 age PREFIX          make these objects two hours older
+unconditional PREFIX ignore `If-None-Match: *` of requests that create these objects, as other servers do
 cut|flip|remove KEY halve an object, change a bit at one third of it, or remove it
 """
 
@@ -13,12 +14,14 @@ import datetime
 import json
 import logging
 import sys
+import threading
 
 import boto3
 from moto import settings
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3.models import s3_backends
+from werkzeug.serving import make_server
 
 BUCKET = "lakes"
 REGION = "us-east-1"
@@ -45,6 +48,8 @@ def answer(verb, of):
     elif verb == "age":
         for key in answer("keys", of):
             objects[key].last_modified -= datetime.timedelta(hours=2)
+    elif verb == "unconditional":
+        unconditional.append(of)
     elif verb == "remove":
         objects.pop(of)
     else:
@@ -57,10 +62,25 @@ def answer(verb, of):
     return None
 
 
+def overwriting(application):
+    """Removes objects that exist before a request creates them anew. The request stays as it was signed."""
+
+    def respond(environ, start_response):
+        key = environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
+        if environ["REQUEST_METHOD"] == "PUT" and key.startswith(tuple(unconditional)):
+            objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys
+            if key in objects:
+                objects.pop(key)
+        return application(environ, start_response)
+
+    return respond
+
+
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+unconditional = []
+server = make_server("127.0.0.1", 0, overwriting(DomainDispatcherApplication(create_backend_app)), threaded=True, request_handler=MotoRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+endpoint = f"http://127.0.0.1:{server.server_port}"
 access = create()
 print(endpoint, access["AccessKeyId"], access["SecretAccessKey"], flush=True)
 for line in sys.stdin:

@@ -1,6 +1,6 @@
 //! DataFusion, in this process.
 
-use super::{Engine, check, no_condition};
+use super::{Engine, check};
 use crate::answer::{Answer, Value};
 use crate::lake::{Committed, Lake};
 use crate::parallel::runtime;
@@ -26,10 +26,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::empty::EmptyExec;
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::runtime::Runtime;
 
@@ -66,17 +63,13 @@ impl DataFusionEngine {
         Ok(DataFusionEngine { context, runtime: runtime()? })
     }
 
-    /// Returns the rows of a query, with the column types of a table.
+    /// Returns the rows of a query for all columns of a table.
     ///
     /// # Errors
     /// Fails if a file cannot be read, or if the columns are not those of the table.
     pub(crate) fn rows(&self, sql: &str, table: &Table) -> Result<Vec<RecordBatch>> {
         let batches = self.runtime.block_on(async { self.context.sql(sql).await?.collect().await })?;
-        let of_table = |batch: RecordBatch| {
-            let columns = batch.columns().iter().zip(table.schema.fields());
-            let columns = columns.map(|(column, field)| cast(column, field.data_type()));
-            Ok(RecordBatch::try_new(table.schema.clone(), columns.collect::<Result<_, _>>()?)?)
-        };
+        let of_table = |rows: RecordBatch| Ok(RecordBatch::try_new(table.schema.clone(), rows.columns().to_vec())?);
         batches.into_iter().map(of_table).collect()
     }
 }
@@ -91,7 +84,7 @@ impl Engine for DataFusionEngine {
             self.context.register_table(table, view)?;
             Ok(())
         };
-        narrowed().with_context(|| no_condition(table, condition))
+        narrowed().with_context(|| format!("--where {condition}: is not a condition on the columns of {table}"))
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
@@ -102,10 +95,8 @@ impl Engine for DataFusionEngine {
             let mut answer = Answer { columns, rows: Vec::new() };
             for batch in rows.collect().await? {
                 let columns: Vec<Vec<Value>> = batch.columns().iter().map(values).collect::<Result<_>>()?;
-                let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
-                for _ in 0..batch.num_rows() {
-                    answer.rows.push(columns.iter_mut().map(|column| column.next().unwrap_or(Value::Null)).collect());
-                }
+                let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
+                answer.rows.extend((0..batch.num_rows()).map(row));
             }
             Ok(answer)
         })
@@ -139,8 +130,6 @@ struct LakeTable {
     schema: TableSchema,
     url: ObjectStoreUrl,
     files: Vec<(Committed, PartitionedFile)>,
-    /// Files that have the committed hash and need no further check.
-    checked: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl LakeTable {
@@ -156,7 +145,7 @@ impl LakeTable {
         });
         let files = files.collect::<Result<_>>()?;
         let schema = TableSchema::builder(table.schema).with_table_partition_cols(vec![date]).build();
-        Ok(LakeTable { schema, url, files, checked: Mutex::default() })
+        Ok(LakeTable { schema, url, files })
     }
 
     /// Returns the files of the days that the filters select.
@@ -176,16 +165,6 @@ impl LakeTable {
         let is_selected = filter.evaluate(&RecordBatch::try_new(schema, vec![dates])?)?.into_array(self.files.len())?;
         let of_file = self.files.iter().zip(is_selected.as_boolean().iter());
         Ok(of_file.filter(|(_, is_selected)| *is_selected != Some(false)).map(|(file, _)| file).collect())
-    }
-
-    /// Compares the hashes of files with the committed hashes, once for each file.
-    fn check(&self, files: &[&(Committed, PartitionedFile)]) -> DataFusionResult<()> {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        let unchecked = files.iter().map(|(committed, _)| committed);
-        let unchecked: Vec<&Committed> = unchecked.filter(|committed| !checked.contains(&committed.path)).collect();
-        check(&unchecked).map_err(|error| DataFusionError::Execution(format!("{error:#}")))?;
-        checked.extend(unchecked.into_iter().map(|committed| committed.path.clone()));
-        Ok(())
     }
 }
 
@@ -212,16 +191,13 @@ impl TableProvider for LakeTable {
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let files = self.selected(session, filters)?;
-        self.check(&files)?;
-        if files.is_empty() {
-            let schema = match projection {
-                Some(columns) => Arc::new(self.schema().project(columns)?),
-                None => self.schema(),
-            };
-            return Ok(Arc::new(EmptyExec::new(schema)));
-        }
+        check(files.iter().map(|(committed, _)| committed))
+            .map_err(|error| DataFusionError::Execution(format!("{error:#}")))?;
         let files = files.into_iter().map(|(_, file)| file.clone()).collect();
-        let groups = FileGroup::new(files).split_files(session.config().target_partitions());
+        let mut groups = FileGroup::new(files).split_files(session.config().target_partitions());
+        if groups.is_empty() {
+            groups.push(FileGroup::default());
+        }
         let mut source = ParquetSource::new(self.schema.clone());
         if let Some(filter) = conjunction(filters.iter().cloned()) {
             let schema = DFSchema::try_from(self.schema())?;

@@ -51,16 +51,11 @@ impl EngineChoice {
     }
 }
 
-/// Message about an invalid condition.
-fn no_condition(table: &str, condition: &str) -> String {
-    format!("--where {condition}: is not a condition on the columns of {table}")
-}
-
 /// Compares the hashes of files with the committed hashes. The pages of these Parquet files have no checksums; without this check, queries could sum
 /// damaged values.
 ///
 /// # Errors
 /// Fails if the hash of a file differs; the message names the first such file.
-fn check(files: &[&Committed]) -> Result<()> {
-    in_parallel(files, None, |file| file.check_for_query())?.into_iter().collect()
+fn check<'f>(files: impl Iterator<Item = &'f Committed>) -> Result<()> {
+    in_parallel(&files.collect::<Vec<_>>(), None, |file| file.check_for_query())?.into_iter().collect()
 }

@@ -3,14 +3,14 @@
 //! Request, answer and script are files in a temporary directory, which is removed after the query. Spark reads the configuration of the cluster and
 //! its secret from `SPARK_CONF_DIR`; this program handles neither.
 
-use super::{Engine, check, no_condition};
+use super::{Engine, check};
 use crate::answer::{Answer, Value};
 use crate::lake::{Committed, Lake};
 use crate::schema::{Table, tables};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -78,12 +78,10 @@ impl SparkEngine {
             }
             has_started = has_started || started.exists();
             if !has_started && began.elapsed() >= self.start_timeout {
+                let (master, timeout_s, log) = (&self.master, self.start_timeout.as_secs(), quoted(directory));
                 bail!(
-                    "--spark {}: ran no task within {} s: it has no free core or too little free memory, cannot be reached, cannot \
-                     reach this machine (SPARK_LOCAL_IP), or has another spark.authenticate.secret{}",
-                    self.master,
-                    self.start_timeout.as_secs(),
-                    quoted(directory)
+                    "--spark {master}: ran no task within {timeout_s} s: it has no free core or too little free memory, cannot be reached, \
+                     cannot reach this machine (SPARK_LOCAL_IP), or has another spark.authenticate.secret{log}"
                 );
             }
             std::thread::sleep(POLL);
@@ -111,37 +109,6 @@ struct View {
     conditions: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Request<'r> {
-    sql: &'r str,
-    tables: Vec<RequestTable<'r>>,
-}
-
-#[derive(Serialize)]
-struct RequestTable<'r> {
-    name: &'r str,
-    /// Columns in the syntax of Spark.
-    schema: String,
-    /// Directory with a subdirectory for each day.
-    directory: PathBuf,
-    files: Vec<PathBuf>,
-    conditions: &'r [String],
-}
-
-/// First line of the answer.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Heading {
-    Columns { columns: Vec<String> },
-    Failed { error: String, condition: Option<Condition> },
-}
-
-#[derive(Deserialize)]
-struct Condition {
-    table: String,
-    text: String,
-}
-
 impl Engine for SparkEngine {
     fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
         let view = self.views.iter_mut().find(|view| view.table.name == table);
@@ -152,12 +119,12 @@ impl Engine for SparkEngine {
     fn ask(&self, sql: &str) -> Result<Answer> {
         // A query reads only tables that its text names.
         let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
-        check(&views.iter().flat_map(|view| &view.committed).collect::<Vec<_>>())?;
-        let tables = views.into_iter().map(View::request).collect::<Result<_>>()?;
+        check(views.iter().flat_map(|view| &view.committed))?;
+        let tables = views.into_iter().map(View::request).collect::<Result<Vec<_>>>()?;
         let directory = tempfile::Builder::new().prefix("bprec-fleet-").tempdir().context("create a directory")?;
         let directory = directory.path();
         let request = directory.join("request.json");
-        fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
+        fs::write(&request, json!({"sql": sql, "tables": tables}).to_string())
             .with_context(|| format!("write {}", request.display()))?;
         // The driver waits for this lock. If this process ends, even by a kill, the kernel releases the lock, and the
         // driver ends, too.
@@ -173,7 +140,8 @@ impl Engine for SparkEngine {
 }
 
 impl View {
-    fn request(&self) -> Result<RequestTable<'_>> {
+    /// Request for the table: its columns in the syntax of Spark, and the directory with a subdirectory for each day.
+    fn request(&self) -> Result<serde_json::Value> {
         // Workers open the files by the same paths, so symbolic links in them are not resolved.
         let absolute = |path: &Path| std::path::absolute(path).with_context(|| format!("find {}", path.display()));
         let files = self.committed.iter().map(|file| absolute(&file.path)).collect::<Result<Vec<_>>>()?;
@@ -182,13 +150,13 @@ impl View {
         let columns = columns.map(|field| Ok(format!("`{}` {}", field.name(), spark_type(field.data_type())?)));
         let mut columns: Vec<String> = columns.collect::<Result<_>>()?;
         columns.push("`date` STRING".to_owned());
-        Ok(RequestTable {
-            name: self.table.name,
-            schema: columns.join(", "),
-            directory,
-            files,
-            conditions: &self.conditions,
-        })
+        Ok(json!({
+            "name": self.table.name,
+            "schema": columns.join(", "),
+            "directory": directory,
+            "files": files,
+            "conditions": self.conditions,
+        }))
     }
 }
 
@@ -213,13 +181,8 @@ fn read(answer: impl BufRead) -> Result<Answer> {
     let at = "read the answer of Spark";
     let mut lines = answer.lines();
     let heading = lines.next().context(at)?.context(at)?;
-    let columns = match serde_json::from_str(&heading).context(at)? {
-        Heading::Columns { columns } => columns,
-        Heading::Failed { error, condition: Some(Condition { table, text }) } => {
-            return Err(anyhow!(error).context(no_condition(&table, &text)));
-        }
-        Heading::Failed { error, condition: None } => bail!("Spark: {error}"),
-    };
+    let columns: std::result::Result<Vec<String>, String> = serde_json::from_str(&heading).context(at)?;
+    let columns = columns.map_err(Error::msg)?;
     let row = |line: std::io::Result<String>| {
         let values: Vec<Box<RawValue>> = serde_json::from_str(&line.context(at)?).context(at)?;
         values.iter().map(|value| value_of(value.get()).context(at)).collect()

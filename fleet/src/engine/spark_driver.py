@@ -34,11 +34,7 @@ SETTINGS = {
 
 
 class Refused(Exception):
-    """An error for the user of bprec-fleet; `condition` is the invalid condition, if the error is about a condition."""
-
-    def __init__(self, message, condition=None):
-        super().__init__(message)
-        self.condition = condition
+    """An error for the user of bprec-fleet."""
 
 
 def end_with_owner(directory, owner):
@@ -58,14 +54,14 @@ def register(spark, table):
         # Spark skips files that it regards as hidden.
         found = sorted(unquote(urlsplit(uri).path) for uri in rows.inputFiles())
         if found != sorted(files):
-            raise Refused(f"{table['name']}: Spark reads {len(found)} files where {len(files)} were committed")
+            raise Refused(f"Spark: {table['name']}: Spark reads {len(found)} files where {len(files)} were committed")
     else:
         rows = spark.createDataFrame([], table["schema"])
     for condition in table["conditions"]:
         try:
             rows = rows.filter(functions.expr(condition))
         except PySparkException as error:
-            raise Refused(message(error), {"table": table["name"], "text": condition}) from error
+            raise Refused(f"--where {condition}: is not a condition on the columns of {table['name']}: {message(error)}") from error
     rows.createOrReplaceTempView(table["name"])
 
 
@@ -118,7 +114,7 @@ def answer(directory, request):
         register(spark, table)
     rows = query(spark, request["sql"])
     fields = rows.schema.fields
-    yield {"columns": [field.name for field in fields]}
+    yield {"Ok": [field.name for field in fields]}
     columns = [column(field.dataType) for field in fields]
     for row in rows.collect():
         yield [write(value) for write, value in zip(columns, row)]
@@ -138,9 +134,9 @@ def main():
         try:
             lines = list(answer(directory, request))
         except Refused as error:
-            lines = [{"error": str(error), "condition": error.condition}]
+            lines = [{"Err": str(error)}]
         except PySparkException as error:
-            lines = [{"error": message(error), "condition": None}]
+            lines = [{"Err": f"Spark: {message(error)}"}]
         file.writelines(json.dumps(line) + "\n" for line in lines)
     os.rename(part, os.path.join(directory, "answer.jsonl"))
 

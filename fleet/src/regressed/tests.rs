@@ -1,14 +1,18 @@
 //! Rates of false and missed verdicts, on generated fleets. The hosts of a fleet share weekdays, load and releases.
 
-use super::{RegressedOptions, judge};
+use super::{RegressedOptions, canary, judge};
 use crate::answer::{Answer, Value};
 use crate::engine::EngineChoice;
 use crate::lake::Lake;
 use crate::query::{Question, Scope, ask};
 use crate::rows::Date;
-use crate::schema::{RecordingRow, Rows, RunStatsRow, SCHEMA_VERSION, Text, UnixMicros};
+use crate::schema::{
+    HostColumns, ProgramColumns, RecordedRows, RecordingColumns, RecordingRow, RunStatsRow, SCHEMA_VERSION, Text, Time,
+    columns_of, hour_of_week,
+};
 use bprec_generate::{CanaryShape, Fleet, HostDay, Regression};
 use bprec_report::Confidence;
+use chrono::TimeDelta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -57,20 +61,24 @@ impl Scenario {
 fn lake_of(fleet: &Fleet, days: Range<u32>) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let (mut lake, _lock) = Lake::open_to_write(directory.path()).unwrap();
-    let mut by_date: BTreeMap<Date, Rows> = BTreeMap::new();
+    let mut by_date: BTreeMap<Date, (Vec<RecordingRow>, Vec<RunStatsRow>)> = BTreeMap::new();
     let names: Vec<Text> = (0..fleet.programs).map(|program| Fleet::program_name(program).into()).collect();
     for day in days {
         for host in 0..fleet.hosts {
             let HostDay { name, kernel_release, version, start_unix_ns, .. } = fleet.host_day(host, day);
             let host_id: Text = name.into();
-            let start = UnixMicros((start_unix_ns / 1000) as i64);
-            let rows = by_date.entry(Date::of(start)).or_default();
-            rows.recordings.push(RecordingRow {
+            let start = Time::from_timestamp_nanos(start_unix_ns as i64);
+            let (recordings, run_stats) = by_date.entry(start.date_naive()).or_default();
+            let columns = HostColumns {
+                host_id: Some(host_id.clone()),
+                host_name: Some(host_id),
+                boot_id: None,
+                kernel_release: Some(kernel_release.into()),
+            };
+            recordings.push(RecordingRow {
+                host: columns.clone(),
                 schema_version: SCHEMA_VERSION,
                 recording_id: format!("{:016x}{host:08x}{day:08x}", fleet.seed).into(),
-                host_id: Some(host_id.clone()),
-                host_name: Some(host_id.clone()),
-                kernel_release: Some(kernel_release.into()),
                 arch: None,
                 cpu_model: None,
                 cpu_count: Some(4),
@@ -86,23 +94,23 @@ fn lake_of(fleet: &Fleet, days: Range<u32>) -> tempfile::TempDir {
                 source_bytes: 0,
                 writer: "generated".into(),
                 ingested_at: None,
-                boot_id: None,
             });
+            let recording = RecordingColumns { host: columns, window_start: Some(start), labels: None };
             for (program, name) in (0..).zip(&names) {
                 let ran = fleet.ran(program, host, day);
-                rows.run_stats.push(RunStatsRow {
-                    host_id: Some(host_id.clone()),
-                    kernel_release: Some(kernel_release.into()),
-                    cpu_count: Some(4),
-                    prog_id: Some(program as i32),
-                    load_time_ns: Some(1),
-                    prog_key: format!("{program:016x}").into(),
-                    tag: None,
-                    name: name.clone(),
-                    prog_type: Some("xdp".into()),
-                    version_label: Some(format!("v{version}").into()),
+                run_stats.push(RunStatsRow {
+                    recording: recording.clone(),
+                    program: ProgramColumns {
+                        prog_id: Some(program as i32),
+                        load_time_ns: Some(1),
+                        prog_key: format!("{program:016x}").into(),
+                        tag: None,
+                        name: name.clone(),
+                        prog_type: Some("xdp".into()),
+                        version_label: Some(format!("v{version}").into()),
+                    },
                     counts_others: false,
-                    window_start: Some(start),
+                    cpu_count: Some(4),
                     observed_ns: Some(60_000_000_000),
                     run_cnt: ran.count as i64,
                     run_time_ns: ran.time_ns as i64,
@@ -110,16 +118,14 @@ fn lake_of(fleet: &Fleet, days: Range<u32>) -> tempfile::TempDir {
                     is_estimate: false,
                     is_partial: false,
                     time_margin_ns: None,
-                    hour_of_week: Some(start.hour_of_week()),
-                    labels: None,
-                    host_name: Some(host_id.clone()),
-                    boot_id: None,
+                    hour_of_week: Some(hour_of_week(start)),
                 });
             }
         }
     }
-    for (date, rows) in by_date {
-        lake.commit(date, rows).unwrap();
+    for (date, (recordings, run_stats)) in by_date {
+        let rows = RecordedRows { recording: recordings, run_stats, ..RecordedRows::new(date).unwrap() };
+        lake.commit(date, &[columns_of(&[rows]).unwrap()]).unwrap();
     }
     directory
 }
@@ -132,15 +138,16 @@ struct SimulatedHost {
 }
 
 fn simulated(fleet: &Fleet, host: u32) -> SimulatedHost {
-    let first = Date::of(UnixMicros((fleet.host_day(0, 0).start_unix_ns / 1000) as i64));
+    let first = Time::from_timestamp_nanos(fleet.host_day(0, 0).start_unix_ns as i64).date_naive();
     let days: Vec<HostDay> = (0..fleet.days).map(|day| fleet.host_day(host, day)).collect();
-    let times: Vec<UnixMicros> = days.iter().map(|day| UnixMicros((day.start_unix_ns / 1000) as i64)).collect();
+    let times: Vec<Time> = days.iter().map(|day| Time::from_timestamp_nanos(day.start_unix_ns as i64)).collect();
+    let day_of = |time: Time| (time.date_naive() - first).num_days();
     let of_day = |program, day: u32| {
         let (ran, time) = (fleet.ran(program, host, day), times[day as usize]);
-        (Date::of(time).days_since(first), time.hour_of_week(), ran.count, ran.time_ns)
+        (day_of(time), hour_of_week(time), ran.count, ran.time_ns)
     };
     let has_new_kernel = days.iter().any(|day| day.kernel_release != days[0].kernel_release);
-    let is_new = |time: &UnixMicros| (0..7).contains(&(Date::of(*time).days_since(first) - i64::from(CHANGED_FROM)));
+    let is_new = |time: &Time| (0..7).contains(&(day_of(*time) - i64::from(CHANGED_FROM)));
     let new_days = days.iter().zip(&times).filter(|(_, time)| is_new(time));
     let versions: BTreeSet<u32> = new_days.map(|(day, _)| day.version).collect();
     SimulatedHost {
@@ -173,7 +180,7 @@ fn expected_answer(fleet: &Fleet) -> Answer {
     let more = ["cpu_ns", "expected_ns", "observed_ns", "capacity_ns"];
     let mut answer =
         Answer { columns: columns.iter().chain(&more).map(|name| (*name).to_owned()).collect(), rows: Vec::new() };
-    let first = Date::of(UnixMicros((fleet.host_day(0, 0).start_unix_ns / 1000) as i64));
+    let first = Time::from_timestamp_nanos(fleet.host_day(0, 0).start_unix_ns as i64).date_naive();
     let last = i64::from(CHANGED_FROM) + 7;
     let hosts: Vec<SimulatedHost> = (0..fleet.hosts).map(|host| simulated(fleet, host)).collect();
     for program in 0..fleet.programs as usize {
@@ -206,8 +213,12 @@ fn expected_answer(fleet: &Fleet) -> Answer {
             let text = |text: String| Value::Text(text);
             let is_new = i128::from(day >= i64::from(CHANGED_FROM));
             let key = [text(format!("{program:016x}")), text(Fleet::program_name(program as u32)), text("xdp".into())];
-            let date =
-                [Value::Integer(cohort), text(first.plus_days(day).to_string()), Value::Integer(is_new), Value::Null];
+            let date = [
+                Value::Integer(cohort),
+                text((first + TimeDelta::days(day)).to_string()),
+                Value::Integer(is_new),
+                Value::Null,
+            ];
             let counts = [Value::Integer(hosts), Value::Integer(ratios.len() as i128), ratio.into()];
             let unused = std::iter::repeat_n(Value::Null, 1 + more.len());
             answer.rows.push(key.into_iter().chain(date).chain(counts).chain(unused).collect());
@@ -220,7 +231,7 @@ fn options(scenario: &Scenario) -> RegressedOptions {
     RegressedOptions {
         base_since: None,
         base_until: None,
-        canary: scenario.canary.map(|_| "v0..v1".parse().unwrap()),
+        canary: scenario.canary.map(|_| canary("v0..v1").unwrap()),
         min_runs: 1000,
         min_effect: "2".parse().unwrap(),
         confidence: Confidence::default(),

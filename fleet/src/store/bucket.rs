@@ -12,7 +12,7 @@
 use super::{DAYS, Day, Files, GENERATIONS, Generation, HORIZON, PARALLEL, SUFFIX, Store, check_versions};
 use crate::lake::Batch;
 use crate::parallel::{in_parallel, runtime};
-use crate::rows::Date;
+use crate::rows::{Date, date};
 use crate::schema::SCHEMA_VERSION;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -95,8 +96,12 @@ impl Bucket {
         self.wait("list", prefix, self.objects.list_with_delimiter(Some(&prefix.into())))
     }
 
+    fn get(&self, key: &str) -> Result<Bytes> {
+        self.wait("read", key, async { self.objects.get(&key.into()).await?.bytes().await })
+    }
+
     fn json<T: DeserializeOwned>(&self, key: &str) -> Result<T> {
-        let bytes = self.read(&self.url.join(key))?;
+        let bytes = self.get(key)?;
         serde_json::from_slice(&bytes).with_context(|| format!("read {}", self.url.join(key).display()))
     }
 
@@ -117,19 +122,17 @@ impl Store for Bucket {
         let Some(number) = generations.iter().filter_map(number_of).max() else { return Ok(None) };
         let states: Vec<String> = self.json(&generation_key(number))?;
         let dated = |state: String| {
-            let date = state.strip_prefix("date=").and_then(|state| state.split_once('/'));
-            Ok((date.with_context(|| format!("{state}: is no state of a day"))?.0.parse()?, state))
+            let day = state.strip_prefix("date=").and_then(|state| state.split_once('/'));
+            Ok((date(day.with_context(|| format!("{state}: is no state of a day"))?.0)?, state))
         };
         Ok(Some(Generation { number, states: states.into_iter().map(dated).collect::<Result<_>>()? }))
     }
 
     fn prepare(&self) -> Result<Option<File>> {
         self.create("lake", Bytes::new())?;
-        ensure!(
-            !self.create("lake", Bytes::new())?,
-            "{}: the object store ignores `If-None-Match: *`, so one writer could undo the commits of another",
-            self.url.display()
-        );
+        let (url, is_overwritten) = (self.url.display(), self.create("lake", Bytes::new())?);
+        let reason = "the object store ignores `If-None-Match: *`, so one writer could undo the commits of another";
+        ensure!(!is_overwritten, "{url}: {reason}");
         Ok(None)
     }
 
@@ -193,7 +196,7 @@ impl Store for Bucket {
         let states: Vec<&String> = next.states.values().collect();
         let (key, bytes) = (generation_key(next.number), Bytes::from(serde_json::to_vec(&states)?));
         // A request whose answer is lost is sent again, and finds its own object.
-        let is_first = self.create(&key, bytes.clone())? || self.read(&self.url.join(&key))? == bytes;
+        let is_first = self.create(&key, bytes.clone())? || self.get(&key)? == bytes;
         // A writer that waited for hours could create a generation that was superseded and removed. Its predecessor would have been removed before.
         let is_next = |generation: &ObjectMeta| number_of(generation) == Some(next.number - 1);
         ensure!(
@@ -209,9 +212,9 @@ impl Store for Bucket {
         self.url.join(file_key(batch, table))
     }
 
-    fn read(&self, path: &Path) -> Result<Bytes> {
+    fn read(&self, path: &Path, range: Range<u64>) -> Result<Bytes> {
         let key = self.location(path)?;
-        self.wait("read", key.as_ref(), async { self.objects.get(&key).await?.bytes().await })
+        self.wait("read", key.as_ref(), self.objects.get_range(&key, range))
     }
 
     fn location(&self, path: &Path) -> Result<StorePath> {

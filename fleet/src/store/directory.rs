@@ -11,16 +11,17 @@
 
 use super::{DAYS, Day, Files, GENERATIONS, Generation, HORIZON, SUFFIX, Store, check_versions};
 use crate::lake::{Batch, DAMAGED, read_commit};
-use crate::rows::Date;
-use crate::schema::{RecordingRow, Row, SCHEMA_VERSION, Table, tables};
+use crate::rows::{Date, date};
+use crate::schema::{RECORDING, SCHEMA_VERSION, Table, tables};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use datafusion::object_store::path::Path as StorePath;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, DirEntry, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -104,9 +105,9 @@ impl Store for Directory {
     fn read_day(&self, generation: &Generation, date: Date) -> Result<Day> {
         let (mut batches, mut foreign) = (BTreeMap::new(), Vec::new());
         // The files of `recording`, which is the last table, have the commits.
-        for table in tables().into_iter().rev() {
+        for table in tables().iter().rev() {
             for (name, path) in entries(&self.directory_of(generation, table.name, date))? {
-                let id = name.strip_suffix(SUFFIX).filter(|_| table.name == RecordingRow::table().name);
+                let id = name.strip_suffix(SUFFIX).filter(|_| table.name == RECORDING);
                 if let Some((id, Some((commit, recordings)))) =
                     id.map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()?
                 {
@@ -171,22 +172,28 @@ impl Store for Directory {
         self.directory_of(generation, table, batch.date).join(batch.id.clone() + SUFFIX)
     }
 
-    fn read(&self, path: &Path) -> Result<Bytes> {
-        Ok(fs::read(path)?.into())
+    fn read(&self, path: &Path, range: Range<u64>) -> Result<Bytes> {
+        let mut bytes = vec![0; usize::try_from(range.end - range.start)?];
+        File::open(path)?.read_exact_at(&mut bytes, range.start)?;
+        Ok(bytes.into())
     }
 
     fn location(&self, path: &Path) -> Result<StorePath> {
         let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
         Ok(StorePath::from_absolute_path(path)?)
     }
+
+    fn local_output(&self) -> Option<PathBuf> {
+        Some(self.root.join(CURRENT))
+    }
 }
 
 /// Returns the name of the state of each day of a generation.
 fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
-    let links = entries(&generation.join(RecordingRow::table().name))?.into_iter();
+    let links = entries(&generation.join(RECORDING))?.into_iter();
     let state = |(name, path): (String, PathBuf)| {
         let state = fs::read_link(path).ok()?.parent()?.file_name()?.to_str()?.to_owned();
-        Some((name.strip_prefix("date=")?.parse().ok()?, state))
+        Some((date(name.strip_prefix("date=")?).ok()?, state))
     };
     Ok(links.filter_map(state).collect())
 }
@@ -197,12 +204,9 @@ fn mode_of(path: &Path) -> Result<u32> {
 }
 
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let at = || format!("read directory {}", directory.display());
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(directory).with_context(at)? {
-        let entry = entry.with_context(at)?;
-        entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
-    }
+    let named = |entry: DirEntry| (entry.file_name().to_string_lossy().into_owned(), entry.path());
+    let entries = fs::read_dir(directory).and_then(|entries| entries.map(|entry| entry.map(named)).collect());
+    let mut entries: Vec<_> = entries.with_context(|| format!("read directory {}", directory.display()))?;
     entries.sort();
     Ok(entries)
 }

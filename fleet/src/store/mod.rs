@@ -19,6 +19,7 @@ use datafusion::object_store::path::Path as StorePath;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,10 +87,16 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Returns the path of a file, or its URL.
     fn path_of(&self, generation: &Generation, batch: &Batch, table: &str) -> PathBuf;
 
-    fn read(&self, path: &Path) -> Result<Bytes>;
+    /// Reads a part of a file.
+    fn read(&self, path: &Path, range: Range<u64>) -> Result<Bytes>;
 
     /// Returns the location of a file in the object store of an engine.
     fn location(&self, path: &Path) -> Result<StorePath>;
+
+    /// Returns the file that a commit replaces, in the directory that has all files of the lake; `None` if they are in an object store.
+    fn local_output(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Returns the object store with the files; `None` if they are in a directory.
     fn objects(&self) -> Option<Arc<dyn ObjectStore>> {
@@ -118,10 +125,8 @@ fn check_versions<'n>(lake: &Path, names: impl Iterator<Item = &'n str>) -> Resu
             }
             _ => continue,
         };
-        bail!(
-            "{}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}",
-            lake.display()
-        );
+        let lake = lake.display();
+        bail!("{lake}: the lake has version {name}, and this bprec-fleet reads v{SCHEMA_VERSION}: {remedy}");
     }
     Ok(())
 }

@@ -332,6 +332,31 @@ fn changed_objects_are_found() {
     is_refused(&lake.verify(), state);
 }
 
+/// A server that ignores `If-None-Match: *` would let one writer undo the commits of another.
+#[test]
+fn a_server_that_ignores_conditions_is_refused() {
+    let Some(server) = server() else {
+        println!("SKIP a_server_that_ignores_conditions_is_refused: {SETUP}");
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    let summaries = summaries(&recordings_of(&fleet_of(2, 1, 3), place.path()), place.path());
+    let (lake, new) = (lake_of(&summaries[..1], &[]), Lake::in_bucket());
+    let (keys, contents) = (server.keys(lake.prefix()), lake.contents());
+    [&lake, &new].iter().for_each(|lake| drop(server.tell(&format!("unconditional {}/", lake.prefix()))));
+    for output in [
+        lake.import(&summaries, &[]),
+        lake.run(&["compact", "--lake"]),
+        lake.run(&["expire", "--keep", "1d", "--lake"]),
+        new.import(&summaries, &[]),
+    ] {
+        is_refused(&output, "v2: the object store ignores `If-None-Match: *`, so one writer could undo the commits");
+    }
+    assert_eq!((server.keys(lake.prefix()), lake.contents()), (keys, contents));
+    is_clean(&lake.verify());
+    is_refused(&new.query(&["top"]), "is not a lake");
+}
+
 #[test]
 fn recordings_need_an_import_without_the_sandbox() {
     if server().is_none() {

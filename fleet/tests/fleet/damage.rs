@@ -1,7 +1,13 @@
 //! Lakes with damaged files, files of other programs, or files of another version: no query gives wrong sums.
 
-use crate::support::{Lake, recording, run, text, whole_recordings};
+use crate::support::{Lake, program, recording, run, text, whole_recordings};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_writer::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use serde_json::Value;
+use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 const QUESTIONS: [&str; 5] = ["top", "versions", "hosts", "counters", "functions"];
 
@@ -77,6 +83,39 @@ fn files_of_others_change_no_sum() {
     assert!(again.status.success(), "{}", text(&again.stderr));
     let verified = lake.verify();
     assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
+}
+
+/// Gives a file another size, with zeros at the end, and lists this size in the commit. The listed hash stays.
+fn resize(lake: &Lake, table: &str, bytes: u64) {
+    let mark = &lake.files("recording")[0];
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(mark).unwrap()).unwrap();
+    let mut metadata = reader.metadata().file_metadata().key_value_metadata().unwrap().clone();
+    let commit = metadata.iter_mut().find(|entry| entry.key == "bprec.commit").unwrap();
+    let mut listed: Value = serde_json::from_str(commit.value.as_deref().unwrap()).unwrap();
+    listed[table]["bytes"] = bytes.into();
+    commit.value = Some(listed.to_string());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(metadata)).build();
+    let (schema, rows) = (reader.schema().clone(), reader.build().unwrap().map(Result::unwrap).collect::<Vec<_>>());
+    let mut writer = ArrowWriter::try_new(File::create(mark).unwrap(), schema, Some(properties)).unwrap();
+    rows.iter().for_each(|rows| writer.write(rows).unwrap());
+    writer.close().unwrap();
+    File::options().write(true).open(&lake.files(table)[0]).unwrap().set_len(bytes).unwrap();
+}
+
+/// A file four times as large as the memory that the program gets is hashed.
+#[test]
+fn large_files_are_hashed_in_little_memory() {
+    const MEMORY_KIB: u64 = 96 << 10;
+    let lake = Lake::with(&whole_recordings()[..1], &[]);
+    resize(&lake, "sample", 4 * (MEMORY_KIB << 10));
+    for verb in ["verify", "query functions"] {
+        let limited = format!("ulimit -d {MEMORY_KIB}; exec \"$0\" {verb} --lake \"$1\"");
+        let program = program().get_program().to_owned();
+        let output = Command::new("sh").args(["-c", &limited]).arg(program).arg(lake.path()).output().unwrap();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{verb}: {}", text(&output.stderr));
+        let expected = format!("{}: differs from the committed file", lake.files("sample")[0].display());
+        assert!(text(&output.stderr).contains(&expected), "{verb}: {}", text(&output.stderr));
+    }
 }
 
 /// The files of a batch, copied with their commit, count twice; `verify` finds this.
