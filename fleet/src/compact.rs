@@ -47,13 +47,10 @@ fn merge(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
         let columns: Vec<&str> = table.schema.fields().iter().map(|field| field.name().as_str()).collect();
         // Several batches may have the same row of a program; one row is enough.
         let is_prog = table.name == PROG;
-        let sql = format!(
-            "SELECT {} {} FROM {} ORDER BY {}",
-            if is_prog { "DISTINCT" } else { "" },
-            columns.join(", "),
-            table.name,
-            table.sorted_by.iter().map(|key| format!("{key} NULLS FIRST")).collect::<Vec<_>>().join(", ")
-        );
+        let distinct = if is_prog { "DISTINCT" } else { "" };
+        let keys: Vec<String> = table.sorted_by.iter().map(|key| format!("{key} NULLS FIRST")).collect();
+        let (name, columns, keys) = (table.name, columns.join(", "), keys.join(", "));
+        let sql = format!("SELECT {distinct} {columns} FROM {name} ORDER BY {keys}");
         let rows = engine.rows(&sql, table)?;
         let found: u64 = rows.iter().map(|rows| rows.num_rows() as u64).sum();
         let expected: u64 = part.batches.iter().map(|batch| part.rows_of(batch, table.name)).sum();

@@ -350,23 +350,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Reads a commit and its count of recordings; `None` if bprec-fleet did not write the file.
 pub(crate) fn read_commit(path: &Path) -> Result<Option<(Commit, u64)>> {
-    let damaged = || {
-        format!(
-            "{}: cannot be read, so the files of its batch are unknown; restore it, or remove it and import its recordings again",
-            path.display()
-        )
-    };
+    let name = path.display();
+    let remedy = "restore it, or remove it and import its recordings again";
+    let damaged = || format!("{name}: cannot be read, so the files of its batch are unknown; {remedy}");
     let reader = SerializedFileReader::new(File::open(path).with_context(damaged)?).with_context(damaged)?;
     let metadata = reader.metadata().file_metadata();
-    let Some(version) = value_of(metadata.key_value_metadata(), VERSION_KEY) else { return Ok(None) };
+    let value_of = |key: &str| metadata.key_value_metadata()?.iter().find(|entry| entry.key == key)?.value.as_deref();
+    let Some(version) = value_of(VERSION_KEY) else { return Ok(None) };
     if version != SCHEMA_VERSION.to_string() {
-        bail!("{}: has version {version} of the schema, which a newer bprec-fleet wrote", path.display());
+        bail!("{name}: has version {version} of the schema, which a newer bprec-fleet wrote");
     }
-    let commit = value_of(metadata.key_value_metadata(), COMMIT_KEY).with_context(damaged)?;
+    let commit = value_of(COMMIT_KEY).with_context(damaged)?;
     let commit = serde_json::from_str(commit).with_context(damaged)?;
     Ok(Some((commit, u64::try_from(metadata.num_rows()).with_context(damaged)?)))
-}
-
-fn value_of<'m>(metadata: Option<&'m Vec<KeyValue>>, key: &str) -> Option<&'m str> {
-    metadata?.iter().find(|entry| entry.key == key)?.value.as_deref()
 }

@@ -199,11 +199,10 @@ impl Store for Bucket {
         let is_first = self.create(&key, bytes.clone())? || self.get(&key)? == bytes;
         // A writer that waited for hours could create a generation that was superseded and removed. Its predecessor would have been removed before.
         let is_next = |generation: &ObjectMeta| number_of(generation) == Some(next.number - 1);
+        let (url, number) = (self.url.display(), next.number);
         ensure!(
-            is_first && (next.number == 1 || self.list(GENERATIONS)?.objects.iter().any(is_next)),
-            "{}: nothing was committed, because another writer committed generation {} before; run the command again",
-            self.url.display(),
-            next.number
+            is_first && (number == 1 || self.list(GENERATIONS)?.objects.iter().any(is_next)),
+            "{url}: nothing was committed, because another writer committed generation {number} before; run the command again"
         );
         Ok(())
     }
