@@ -40,11 +40,12 @@ impl KernelNames {
     pub fn load() -> Result<KernelNames> {
         let object =
             quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(Error::not_loaded(NAMES))?;
-        let map = object.maps().find(|map| map.name() == SLOTS).ok_or_else(missing).map_err(Error::libbpf(NAMES))?;
         let words = NonZeroUsize::new((1 + ADDRESSES) * SLOT_WORDS).unwrap_or(NonZeroUsize::MIN);
-        let slots =
-            SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", error::Object::Named(NAMES)))?;
-        drop(map);
+        let slots = {
+            let map =
+                object.maps().find(|map| map.name() == SLOTS).ok_or_else(missing).map_err(Error::libbpf(NAMES))?;
+            SharedWords::map(map.as_fd(), words).map_err(Error::refused("mmap", error::Object::Named(NAMES)))?
+        };
         Ok(KernelNames { object, slots })
     }
 
