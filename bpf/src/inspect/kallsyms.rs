@@ -61,7 +61,7 @@ impl Kallsyms {
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
     }
 
-    /// Kernel functions that programs call, and `__bpf_call_base`, see [`called_from`].
+    /// Addresses of the kernel functions that programs call, and of `__bpf_call_base`, from which the calls count.
     pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
         let base = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0);
         base.map(|base| called_from(base, programs)).unwrap_or_default()
