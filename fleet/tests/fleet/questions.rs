@@ -2,8 +2,10 @@
 
 use crate::support::{Lake, recording, rows, text, whole_recordings};
 use bprec_report::model::Program;
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Input, Options, by_prog, printable};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Runs and time of the programs with this name and these attach points, by the report of the recording.
@@ -109,4 +111,81 @@ fn a_lake_that_was_compacted_has_the_same_rows_in_fewer_files() {
     assert!(text(&lake.import(&files, &[]).stdout).starts_with("0 recordings imported"));
     // A second compaction changes nothing.
     assert_eq!(text(&compact(&[]).stdout), format!("{days} batches merged into {days}\n"));
+}
+
+/// Cells of a line of CSV.
+fn csv_cells(line: &str) -> Vec<String> {
+    let (mut cells, mut is_quoted) = (vec![String::new()], false);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            // Two quotes within quotes are one.
+            '"' if is_quoted && chars.next_if_eq(&'"').is_some() => cells.last_mut().unwrap().push('"'),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            c => cells.last_mut().unwrap().push(c),
+        }
+    }
+    cells
+}
+
+/// Every cell of the table and of the CSV has the value of the JSON document; reals of the table have four digits.
+#[test]
+fn formats_have_the_same_cells() {
+    let lake = Lake::of_four_hosts(&[&recording("7.2/everything.data"), &recording("7.2/ratio.data")]);
+    let place = tempfile::tempdir().unwrap();
+    let sql = place.path().join("all.sql");
+    std::fs::write(
+        &sql,
+        "SELECT 'a, b' AS comma, 'c\"d' AS \"qu\"\"ote\", 'e\nf' AS control, NULL AS unknown, 2 > 1 AS flag, 1e-9 AS small, \
+         -3e0 / 7e0 AS fraction, 0e0 AS zero, CAST('12345678901234567890123456789012345678' AS DECIMAL(38,0)) AS long",
+    )
+    .unwrap();
+    let mut cells = 0;
+    for query in
+        [&["--sql", sql.to_str().unwrap()][..], &["top"], &["versions"], &["hosts"], &["functions"], &["regressed"]]
+    {
+        let [json, csv, table] = ["json", "csv", "table"].map(|format| {
+            let output = lake.query(&[query, &["--format", format]].concat());
+            assert!(output.status.success(), "{query:?}: {}", text(&output.stderr));
+            text(&output.stdout)
+        });
+        let document: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&json).unwrap();
+        let rows: Vec<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(document["rows"].get()).unwrap();
+        let (mut csv, mut table) = (csv.lines(), table.lines());
+        let names = csv_cells(csv.next().unwrap());
+        assert_eq!(table.next().unwrap().split_whitespace().collect::<Vec<_>>(), names);
+        assert_eq!((csv.clone().count(), table.clone().count()), (rows.len(), rows.len()), "{query:?}");
+        for ((row, csv), mut table) in rows.iter().zip(csv).zip(table) {
+            assert_eq!(row.len(), names.len());
+            for (name, csv) in names.iter().zip(csv_cells(csv)) {
+                let json = row[name].get();
+                let (of_csv, of_table) = match json.strip_prefix('"') {
+                    Some(_) => {
+                        let text = printable(&serde_json::from_str::<String>(json).unwrap()).into_owned();
+                        (text.clone(), text)
+                    }
+                    None if json == "null" => (String::new(), "n/a".to_owned()),
+                    None => (json.to_owned(), json.to_owned()),
+                };
+                assert_eq!(csv, of_csv, "{query:?} {name}");
+                table = table.trim_start();
+                if json.starts_with(|c: char| c == '-' || c.is_ascii_digit()) && json.contains(['.', 'e']) {
+                    let (cell, rest) = table.split_once(' ').unwrap_or((table, ""));
+                    let (cell, value): (f64, f64) = (cell.parse().unwrap(), json.parse().unwrap());
+                    assert!(
+                        (cell - value).abs() <= (value.abs() * 0.006).max(6e-5),
+                        "{query:?} {name}: {cell} {value}"
+                    );
+                    table = rest;
+                } else {
+                    table =
+                        table.strip_prefix(&*of_table).unwrap_or_else(|| panic!("{query:?} {name} {json}: {table}"));
+                }
+                cells += 1;
+            }
+            assert_eq!(table.trim(), "");
+        }
+    }
+    assert!(cells > 500, "{cells}");
 }
