@@ -1,7 +1,7 @@
 //! Keys of programs: each program of real objects has one key on all kernels, and no two objects share a key.
 //!
-//! `tests/objects` has two recordings of each of several kernels, with the tools of libbpf-tools and the objects of `fixtures/bpf`. All objects were
-//! loaded again for the second recording, with XDP on more interfaces. The README there has the commands.
+//! `tests/objects` has two recordings of each of several kernels, with the tools of libbpf-tools and the objects of `fixtures/bpf`, and two with scripts
+//! of bpftrace. All objects were loaded again for the second recording, with XDP on more interfaces. The README there has the commands.
 
 use crate::support::{Lake, repository};
 use bprec_report::model::Program;
@@ -12,8 +12,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Least counts of objects and of kernels, so that the test cannot pass without them.
+/// Least counts of objects, of scripts of bpftrace among them, and of kernels, so that the test cannot pass without them.
 const OBJECTS: usize = 40;
+const SCRIPTS: usize = 6;
 const KERNELS: usize = 4;
 
 /// Unpacks the recordings into a directory.
@@ -72,5 +73,7 @@ fn programs_of_real_objects_have_one_key_each() {
     let shared: Vec<_> = programs.values().filter(|programs| programs.len() > 1).collect();
     assert!(shared.is_empty(), "programs that share a key: {shared:#?}");
     let found: BTreeSet<&String> = keys.keys().map(|[object, ..]| object).collect();
-    assert!(found.len() >= OBJECTS && kernels.len() >= KERNELS, "{} objects on {kernels:?}", found.len());
+    let scripts = found.iter().filter(|object| object.starts_with("bpftrace_")).count();
+    let is_enough = found.len() >= OBJECTS && scripts >= SCRIPTS && kernels.len() >= KERNELS;
+    assert!(is_enough, "{} objects, {scripts} scripts on {kernels:?}", found.len());
 }
