@@ -125,9 +125,10 @@ pub(crate) fn with_bench(sh: &Shell, directory: &Path, package: &str, bench: &st
     let packages = ["--package", package, "--package", "bprec", "--package", "bprec-fixtures"];
     let built = built(cmd!(sh, "cargo build --bench {bench} --bin bprec --bin bprec-load {packages...}"))?;
     sh.remove_path(directory)?;
-    [bench, "bprec", "bprec-load"]
-        .iter()
-        .try_for_each(|name| stripped(sh, Machine::NATIVE, named(&built, name, false)?, &directory.join(name)))
+    // cargo counts a bench as a test program.
+    [(bench, true), ("bprec", false), ("bprec-load", false)].iter().try_for_each(|(name, is_test)| {
+        stripped(sh, Machine::NATIVE, named(&built, name, *is_test)?, &directory.join(name))
+    })
 }
 
 /// Copies an executable of a machine without debug information, which is most of its size and would be unpacked at every boot.
