@@ -32,6 +32,11 @@ fn sums(seen: &Value) -> Vec<(&Value, [u64; 2])> {
     sums.collect()
 }
 
+/// Programs of the recorder share a row.
+fn is_of_recorder(program: &str) -> bool {
+    program.starts_with("bprec_")
+}
+
 /// Asserts that samples with a program in their stack, over all resources, have the weight of the program in the table. Entry code is left out, as
 /// it is in no frame of the program.
 fn programs_weigh_as_in_the_table(seen: &Value, report: &Value, about: &str) {
@@ -42,14 +47,13 @@ fn programs_weigh_as_in_the_table(seen: &Value, report: &Value, about: &str) {
             let positions = sample["stack"].as_array().unwrap().iter();
             let names = positions.map(|at| frames[at.as_u64().unwrap() as usize]["name"].as_str().unwrap());
             let programs: BTreeSet<&str> = names.filter_map(program_of).collect();
-            // The recorder's own programs share a row.
-            for program in programs.into_iter().filter(|program| !program.starts_with("bprec_")) {
+            for program in programs.into_iter().filter(|program| !is_of_recorder(program)) {
                 *read.entry(program.to_owned()).or_default() += sample["value"].as_u64().unwrap();
             }
         }
     }
     let rows = report["events"][0]["rows"].as_array().unwrap().iter();
-    let weights = rows.map(|row| {
+    let weights = rows.filter(|row| !is_of_recorder(row["name"].as_str().unwrap())).map(|row| {
         // Programs that samples cannot see have no weight, and no stack; samples may show the code that runs them.
         let weight = |part: &str| row[part]["weight"].as_u64();
         let in_program = weight("inclusive").map_or(0, |inclusive| inclusive - weight("entry").unwrap_or(0));

@@ -10,8 +10,15 @@ pub mod state;
 /// Names of the programs that count other programs, or calibrate this counting.
 const COUNTING_PROGRAMS: [&str; 4] = ["bprec_enter", "bprec_gauge", "bprec_leave", "bprec_session"];
 /// Names of the other programs with which a recorder measures.
-const OTHER_PROGRAMS: [&str; 6] =
-    ["bprec_aggregate", "bprec_follow", "bprec_follow_o", "bprec_inherit", "bprec_refs", "bprec_sampler"];
+const OTHER_PROGRAMS: [&str; 7] = [
+    "bprec_aggregate",
+    "bprec_follow",
+    "bprec_follow_o",
+    "bprec_inherit",
+    "bprec_names",
+    "bprec_refs",
+    "bprec_sampler",
+];
 
 /// Returns true for the name of a program with which a recorder measures. A program of another tool may have the same name.
 pub fn is_program(name: &[u8]) -> bool {
