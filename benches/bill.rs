@@ -19,8 +19,8 @@ use serde_json::Value;
 
 /// Operations that each victim does in a run, such as system calls, if no other number is given.
 const OPERATIONS: u64 = 50_000;
-/// Sampling period in ns of CPU time for each 1,000 operations: runs with fewer operations have as many samples. The period is no multiple of the kernel's
-/// tick and of the load's periods, which an emulated CPU keeps to the instruction.
+/// Sampling period in ns of CPU time for each 1,000 operations: runs with fewer operations have as many samples. The period is no multiple of the
+/// kernel's tick, which an emulated CPU keeps to the instruction.
 const PERIOD_NS_PER_1000_OPERATIONS: u64 = 9_973;
 /// Names of the victims' tasks, and of the programs that they start.
 const VICTIM_TASKS: &str = "victim,true";
@@ -32,7 +32,8 @@ const AGENTS: [&str; 4] = ["uprobe,tracepoint,ring", "uprobe", "tracepoint", "tr
 /// Rounds of work in each run of an agent's program, if the agent has only one part: with a single round, the victims alone vary by more than it costs.
 const LOOPS_OF_ONE_PART: u64 = 20;
 /// Agents of `traced`.
-const TRACED_AGENTS: [&str; 4] = ["uprobe,tracepoint,kprobe,fentry,ring", "kprobe,ring", "kprobe", "fentry"];
+const TRACED_AGENTS: [&str; 5] =
+    ["uprobe,tracepoint,kprobe,fentry,ring", "kprobe,ring", "kprobe", "fentry", "fentry,ring"];
 /// Agents of the random mixes.
 const MIXED_AGENTS: [&str; 6] =
     ["uprobe", "tracepoint", "uprobe,tracepoint", "uprobe,ring", "tracepoint,ring", "uprobe,tracepoint,ring"];
@@ -87,11 +88,12 @@ fn main() {
     let count = |default| number(0, default) as usize;
     match experiment.as_str() {
         "pairs" | "traced" => {
-            let agents = if experiment == "pairs" { AGENTS } else { TRACED_AGENTS };
-            let agents = agents.map(|parts| {
+            let agents = if experiment == "pairs" { &AGENTS[..] } else { &TRACED_AGENTS };
+            let agents = agents.iter().map(|parts| {
                 let loops = if parts.contains(',') { 1 } else { LOOPS_OF_ONE_PART };
-                (parts.to_owned(), VICTIMS.join(","), Kind::Fixture { parts, loops })
+                ((*parts).to_owned(), VICTIMS.join(","), Kind::Fixture { parts, loops })
             });
+            let agents: Vec<_> = agents.collect();
             programs.compare(&agents, count(20));
         }
         "others" => {
