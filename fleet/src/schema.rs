@@ -196,7 +196,8 @@ columns! {
         tag: Option<Text> = program.tag.map(|tag| tag.to_string().into()),
         name: Text = program.label().into(),
         prog_type: Option<Text> = program.prog_type.map(|prog_type| prog_type.to_string().into()),
-        version_label: Option<Text> = program.metadata.iter().find(|it| it.key == VERSION_KEY).map(|it| it.value.as_str().into()),
+        version_label: Option<Text> =
+            program.metadata.iter().find(|it| it.key == VERSION_KEY).map(|it| it.value.as_str().into()),
     }
 
     /// A recording and its host.
@@ -210,7 +211,9 @@ columns! {
         labels: Option<Text> = of.labels.clone(),
         start_time: Option<Time> = of.window_start,
         duration_ns: Option<i64> = known(report.recording.elapsed_ns)?,
-        cpu_time_ns: Option<i64> = known(report.recording.elapsed_ns.zip(report.recording.cpus).and_then(|(ns, cpus)| ns.checked_mul(cpus.into())))?,
+        cpu_time_ns: Option<i64> = known(
+            report.recording.elapsed_ns.zip(report.recording.cpus).and_then(|(ns, cpus)| ns.checked_mul(cpus.into())),
+        )?,
         target: Option<Text> = text(report.recording.target.as_ref()),
         run_stats_source: Option<Text> = text(report.recording.counters.as_ref()),
         lost_records: i64 = signed(report.recording.lost_records)?,
@@ -285,20 +288,31 @@ columns! {
         func: Option<Text> = text(func),
         samples: i64 = signed(line.count.samples)?,
         weight: i64 = signed(line.count.weight)?,
-        self_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.own.value()).map(|share| share.count.weight))?,
-        helper_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.helper.value()).map(|share| share.count.weight))?,
-        entry_weight: Option<i64> = known(line.columns.as_ref().and_then(|it| it.entry.value()).map(|share| share.count.weight))?,
+        self_weight: Option<i64> =
+            known(line.columns.as_ref().and_then(|it| it.own.value()).map(|share| share.count.weight))?,
+        helper_weight: Option<i64> =
+            known(line.columns.as_ref().and_then(|it| it.helper.value()).map(|share| share.count.weight))?,
+        entry_weight: Option<i64> =
+            known(line.columns.as_ref().and_then(|it| it.entry.value()).map(|share| share.count.weight))?,
     }
 
     /// Reading of a counter over the whole recording. `program` is the target, if it is a known program.
-    CounterRow(of: &RecordingColumns, row: &model::CounterRow, program: Option<&ProgramColumns>, values: &Exact, event: &str, reading: &NamedReading) {
+    CounterRow(
+        of: &RecordingColumns,
+        row: &model::CounterRow,
+        program: Option<&ProgramColumns>,
+        values: &Exact,
+        event: &str,
+        reading: &NamedReading
+    ) {
         recording: RecordingColumns = of.clone(),
         source: Text = row.source.name().into(),
         scope: Text = row.target.kind.into(),
         target_id: Option<i64> = Some(signed(row.target.id)?),
         prog_key: Option<Text> = program.map(|it| it.prog_key.clone()),
         tag: Option<Text> = program.and_then(|it| it.tag.clone()),
-        name: Option<Text> = program.map(|it| it.name.clone()).or_else(|| text(Some(&row.target.name).filter(|name| !name.is_empty()))),
+        name: Option<Text> =
+            program.map(|it| it.name.clone()).or_else(|| text(Some(&row.target.name).filter(|name| !name.is_empty()))),
         func: Option<Text> = text(Some(&row.target.name).filter(|_| is_program(row) && row.target.function > 0)),
         cpu: Option<i32> = row.target.cpu.and_then(|cpu| i32::try_from(cpu).ok()),
         event: Text = event.into(),
