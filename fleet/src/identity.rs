@@ -39,7 +39,7 @@ pub(crate) fn prog_key(program: &Program) -> String {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }
-    hex(&hash.finalize()[..8])
+    hex::encode(&hash.finalize()[..8])
 }
 
 /// Returns the hook as it is a part of the key. The class of an interface is left out, as the interfaces of a program differ between hosts. A perf

@@ -93,7 +93,7 @@ impl Committed {
             let end = self.bytes.min(at + CHUNK_BYTES as u64);
             found.update(self.store.read(&self.path, at..end).with_context(|| path.to_string())?);
         }
-        let is_equal = hex(&found.finalize()) == *sha256;
+        let is_equal = hex::encode(found.finalize()) == *sha256;
         ensure!(is_equal, "{path}: differs from the committed file (another SHA-256): {DAMAGED}");
         Ok(())
     }
@@ -269,7 +269,7 @@ impl Lake {
         for (table, rows) in rows {
             recordings = rows.iter().map(|rows| rows.num_rows() as u64).sum();
             let bytes = encoded(&table, &rows, &commit)?;
-            let sha256 = hex(&Sha256::digest(&bytes));
+            let sha256 = hex::encode(Sha256::digest(&bytes));
             commit.insert(table.name.to_owned(), Listed { rows: recordings, bytes: bytes.len() as u64, sha256 });
             files.insert(table.name.to_owned(), bytes);
         }
@@ -302,7 +302,7 @@ fn batch_id(recordings: &[RecordBatch]) -> String {
     let ids: BTreeSet<&str> = ids.collect();
     let mut hash = Sha256::new();
     ids.iter().for_each(|id| hash.update(id));
-    hex(&hash.finalize()[..16])
+    hex::encode(&hash.finalize()[..16])
 }
 
 /// Sorts the rows of recordings. Keeps one row per program of a host: the row of the last recording.
@@ -341,11 +341,6 @@ fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
         .set_key_value_metadata(Some(metadata))
         .set_created_by(concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
     Ok(properties.build())
-}
-
-/// Formats bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads a commit and its count of recordings; `None` if bprec-fleet did not write the file.

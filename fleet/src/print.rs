@@ -1,6 +1,7 @@
 //! Output of answers as a table, CSV or JSON. Control characters in text are escaped.
 
 use crate::answer::{Answer, Value};
+use anyhow::Result;
 use bprec_report::printable;
 use std::io::{self, Write};
 
@@ -17,11 +18,11 @@ pub(crate) enum Format {
 }
 
 /// Writes an answer. `name` is the name of the query.
-pub(crate) fn write(answer: &Answer, name: &str, format: Format, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(answer: &Answer, name: &str, format: Format, out: &mut dyn Write) -> Result<()> {
     match format {
-        Format::Table => table(answer, out),
+        Format::Table => Ok(table(answer, out)?),
         Format::Csv => csv(answer, out),
-        Format::Json => json(answer, name, out),
+        Format::Json => Ok(json(answer, name, out)?),
     }
 }
 
@@ -62,22 +63,18 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-fn csv(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
-    let quoted = |text: &str| {
-        let text = printable(text);
-        if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into_owned() }
-    };
-    let names: Vec<String> = answer.columns.iter().map(|name| quoted(name)).collect();
-    writeln!(out, "{}", names.join(","))?;
+fn csv(answer: &Answer, out: &mut dyn Write) -> Result<()> {
+    let mut out = csv::Writer::from_writer(out);
+    out.write_record(answer.columns.iter().map(|name| printable(name).into_owned()))?;
     for row in &answer.rows {
         let cell = |value: &Value| match value {
             Value::Null => Ok(String::new()),
-            Value::Text(text) => Ok(quoted(text)),
+            Value::Text(text) => Ok(printable(text).into_owned()),
             number => serde_json::to_string(number),
         };
-        writeln!(out, "{}", row.iter().map(cell).collect::<Result<Vec<_>, _>>()?.join(","))?;
+        out.write_record(row.iter().map(cell).collect::<Result<Vec<_>, serde_json::Error>>()?)?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 fn json(answer: &Answer, name: &str, out: &mut dyn Write) -> io::Result<()> {

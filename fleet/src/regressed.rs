@@ -43,12 +43,9 @@ pub(crate) struct Canary {
 
 /// Parses two versions, `OLD..NEW`.
 fn canary(text: &str) -> std::result::Result<Canary, &'static str> {
-    match text.split_once("..") {
-        Some((old, new)) if !old.is_empty() && !new.is_empty() && old != new => {
-            Ok(Canary { old: old.to_owned(), new: new.to_owned() })
-        }
-        _ => Err("expected two version labels, OLD..NEW"),
-    }
+    let versions = text.split_once("..").filter(|(old, new)| !old.is_empty() && !new.is_empty() && old != new);
+    let canary = |(old, new): (&str, &str)| Canary { old: old.to_owned(), new: new.to_owned() };
+    versions.map(canary).ok_or("expected two version labels, OLD..NEW")
 }
 
 impl Canary {

@@ -16,12 +16,14 @@ use crate::schema::{RECORDING, SCHEMA_VERSION, Table, tables};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use datafusion::object_store::path::Path as StorePath;
+use fs_err::os::unix::fs::{OpenOptionsExt, symlink};
+use fs_err::{self as fs, DirEntry, File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, DirEntry, File};
-use std::io::{ErrorKind, Write};
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -59,18 +61,17 @@ impl Store for Directory {
         let target = match fs::read_link(&current) {
             Ok(target) => target,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(Generation::default())),
-            Err(error) => return Err(error).with_context(|| format!("read link {}", current.display())),
+            Err(error) => return Err(error.into()),
         };
         let number = target.file_name().and_then(|name| name.to_str()?.parse().ok());
         let number = number.with_context(|| format!("{}: is not a link to a generation", current.display()))?;
         Ok(Some(Generation { number, states: states_of(&self.root.join(target))? }))
     }
 
-    fn prepare(&self) -> Result<Option<File>> {
+    fn prepare(&self) -> Result<Option<std::fs::File>> {
         create_directory(&self.root, OWNER_ONLY)?;
         let lock = self.root.join(".lock");
-        let file = File::options().create(true).append(true).open(&lock);
-        let file = file.with_context(|| format!("open {}", lock.display()))?;
+        let file = OpenOptions::new().create(true).append(true).open(&lock)?.into_file();
         flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {}", lock.display()))?;
         for name in [GENERATIONS, DAYS] {
             create_directory(&self.root.join(name), mode_of(&self.root)?)?;
@@ -89,7 +90,7 @@ impl Store for Directory {
             if superseded_at.is_some_and(|at| at.elapsed().is_ok_and(|age| age >= HORIZON)) {
                 break;
             }
-            superseded_at = Some(fs::metadata(path).and_then(|found| found.modified()).with_context(|| stat(path))?);
+            superseded_at = Some(fs::metadata(path)?.modified()?);
             states.extend(states_of(path)?.into_values());
             kept.insert(path);
         }
@@ -97,7 +98,7 @@ impl Store for Directory {
         let of_days = entries(&self.root.join(DAYS))?.into_iter();
         let of_days = of_days.filter(|(name, _)| !states.contains(name)).map(|(_, path)| path);
         for path in unused.chain(of_days) {
-            fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+            fs::remove_dir_all(&path)?;
         }
         Ok(())
     }
@@ -116,8 +117,7 @@ impl Store for Directory {
                 }
                 match batches.get_mut(&name) {
                     Some(batch) => {
-                        let bytes = fs::metadata(&path).with_context(|| stat(&path))?.len();
-                        batch.found.insert(table.name.to_owned(), bytes);
+                        batch.found.insert(table.name.to_owned(), fs::metadata(&path)?.len());
                     }
                     None => foreign.push(path),
                 }
@@ -136,12 +136,13 @@ impl Store for Directory {
             for batch in kept {
                 let file = self.path_of(base, batch, table);
                 let link = directory.join(batch.id.clone() + SUFFIX);
-                fs::hard_link(&file, link).with_context(|| format!("link {}: {DAMAGED}", file.display()))?;
+                fs::hard_link(&file, link).with_context(|| format!("{}: {DAMAGED}", file.display()))?;
             }
-            let path = directory.join(batch.id.clone() + SUFFIX);
-            let file = File::options().write(true).create_new(true).mode(mode & 0o666).open(&path);
-            let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-            written.with_context(|| format!("write {}", path.display()))?;
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(mode & 0o666);
+            let mut file = options.open(directory.join(batch.id.clone() + SUFFIX))?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
             sync_directory(&directory)?;
         }
         sync_directory(&directory)
@@ -154,17 +155,16 @@ impl Store for Directory {
             let directory = directory.join(name);
             create_directory(&directory, mode_of(&self.root)?)?;
             for (date, state) in states {
-                link(&format!("../../../{DAYS}/{state}/{name}"), &directory.join(format!("date={date}")))?;
+                symlink(format!("../../../{DAYS}/{state}/{name}"), directory.join(format!("date={date}")))?;
             }
             sync_directory(&directory)?;
         }
         let new = directory.with_extension("link");
-        link(&format!("{GENERATIONS}/{number}"), &new)?;
+        symlink(format!("{GENERATIONS}/{number}"), &new)?;
         for directory in [&directory, &self.root.join(GENERATIONS), &self.root.join(DAYS)] {
             sync_directory(directory)?;
         }
-        let current = self.root.join(CURRENT);
-        fs::rename(&new, &current).with_context(|| format!("rename to {}", current.display()))?;
+        fs::rename(&new, self.root.join(CURRENT))?;
         sync_directory(&self.root)
     }
 
@@ -179,8 +179,7 @@ impl Store for Directory {
     }
 
     fn location(&self, path: &Path) -> Result<StorePath> {
-        let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
-        Ok(StorePath::from_absolute_path(path)?)
+        Ok(StorePath::from_absolute_path(fs::canonicalize(path)?)?)
     }
 
     fn local_output(&self) -> Option<PathBuf> {
@@ -199,14 +198,12 @@ fn states_of(generation: &Path) -> Result<BTreeMap<Date, String>> {
 }
 
 fn mode_of(path: &Path) -> Result<u32> {
-    let metadata = fs::metadata(path).with_context(|| stat(path))?;
-    Ok(metadata.permissions().mode() & 0o7777)
+    Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
 }
 
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let named = |entry: DirEntry| (entry.file_name().to_string_lossy().into_owned(), entry.path());
-    let entries = fs::read_dir(directory).and_then(|entries| entries.map(|entry| entry.map(named)).collect());
-    let mut entries: Vec<_> = entries.with_context(|| format!("read directory {}", directory.display()))?;
+    let mut entries: Vec<_> = fs::read_dir(directory)?.map(|entry| entry.map(named)).collect::<io::Result<_>>()?;
     entries.sort();
     Ok(entries)
 }
@@ -216,15 +213,6 @@ fn create_directory(directory: &Path, mode: u32) -> Result<()> {
     created.with_context(|| format!("create {}", directory.display()))
 }
 
-fn link(target: &str, link: &Path) -> Result<()> {
-    symlink(target, link).with_context(|| format!("create {}", link.display()))
-}
-
 fn sync_directory(directory: &Path) -> Result<()> {
-    let at = || format!("sync {}", directory.display());
-    File::open(directory).and_then(|directory| directory.sync_all()).with_context(at)
-}
-
-fn stat(path: &Path) -> String {
-    format!("stat {}", path.display())
+    Ok(File::open(directory)?.sync_all()?)
 }
