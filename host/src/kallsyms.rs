@@ -132,8 +132,7 @@ pub struct Kallsyms {
     text: Vec<u8>,
     /// Name and address of each module that was loaded when the table was read.
     modules: Vec<String>,
-    /// Symbols sorted by address, each as (address, (rank, offset of its line in `text`)); the lowest rank is the best. Made at the first lookup of a
-    /// function.
+    /// Symbols sorted by address, each as (address, (0 for a function or 1, offset of its line in `text`)). Made at the first lookup of a function.
     by_address: OnceLock<Vec<(u64, (u8, u32))>>,
 }
 
@@ -218,7 +217,7 @@ impl Kallsyms {
     /// Functions that contain `addresses`, sorted by address, without duplicates. Addresses outside of all functions
     /// are left out.
     ///
-    /// A function ends where the next symbol starts. Of several names, the first global name in the file is chosen, else the first name.
+    /// A function ends where the next symbol starts. Of several names, the first in the file is chosen, as the kernel does.
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelFunction> {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
@@ -245,15 +244,15 @@ impl Kallsyms {
         functions
     }
 
-    /// Symbols at which functions can start or end, sorted by address. If an address has several names, the best comes first.
+    /// Symbols at which functions can start or end, sorted by address. If an address has several names, those of functions come first, in the order
+    /// of the file.
     fn sorted(&self) -> Vec<(u64, (u8, u32))> {
         let mut starts = Vec::with_capacity(self.text.len() / BYTES_PER_LINE);
         for (at, line) in lines(&self.text) {
             let (Some((addr, kind, _)), Ok(place)) = (address_and_kind(line), u32::try_from(at)) else { continue };
             // Data symbols stay in the table, because a function ends at the next symbol of any kind.
             if addr != 0 && !kind.eq_ignore_ascii_case(&b'a') {
-                let rank = 2 * u8::from(!is_function(kind)) + u8::from(kind.is_ascii_lowercase());
-                starts.push((addr, (rank, place)));
+                starts.push((addr, (u8::from(!is_function(kind)), place)));
             }
         }
         // Most of the file is sorted already; the stable sort is fast then.
@@ -298,7 +297,7 @@ ffffffffc0001800 t stub_6442463123\t[jit]
             u64::MAX,
         ]);
         let names: Vec<&str> = found.iter().map(|it| std::str::from_utf8(&it.name).unwrap()).collect();
-        assert_eq!(names, ["_text", "do_work", "mod_fn [ext4]"]);
+        assert_eq!(names, ["local_alias", "do_work", "mod_fn [ext4]"]);
         assert_eq!((found[1].len_bytes, found[2].len_bytes), (0x100, 0x800));
     }
 
