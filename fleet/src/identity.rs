@@ -4,7 +4,6 @@
 //! functions, tracepoints, maps and base names of files stay, ids are removed from cgroup paths, and network namespaces, processes and offsets are
 //! left out. The class of an interface replaces its name. Recordings of older versions have no marks: there, the whole target counts as words.
 
-use crate::lake::hex;
 use bprec_report::format::Secret;
 use bprec_report::model::{Attachment, Program};
 use sha2::{Digest, Sha256};

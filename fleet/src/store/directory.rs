@@ -16,14 +16,14 @@ use crate::schema::{RECORDING, SCHEMA_VERSION, Table, tables};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use datafusion::object_store::path::Path as StorePath;
-use fs_err::os::unix::fs::{OpenOptionsExt, symlink};
+use fs_err::os::unix::fs::{FileExt, OpenOptionsExt, symlink};
 use fs_err::{self as fs, DirEntry, File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
