@@ -85,7 +85,7 @@ fn run() -> Result<()> {
         ["release", "--check", tag] => release::check(sh, Some(tag)),
         ["third-party"] => components::third_party(sh),
         ["sbom"] => components::sbom(sh),
-        ["tree"] => tree::check(sh).and_then(|()| imports::check(sh)),
+        ["tree"] => tree::check(sh),
         ["check"] => test::offline(sh),
         ["test", ref arguments @ ..] => test::run(sh, arguments),
         ["test-beside", ref arguments @ ..] => test::beside_others(sh, arguments),

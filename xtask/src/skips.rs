@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 pub(crate) const LIST: &str = "tests/skips";
 /// Place name of this machine in the list; other places are guests.
 const HOST: &str = "host";
+/// Place of a line about all places, and test of a line about all tests.
+pub(crate) const ANY: &str = "*";
 
 /// A test that was skipped, or a skipped part of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,11 +46,15 @@ pub(crate) struct Expected<'a> {
 impl Expected<'_> {
     fn is_at(&self, place: &str) -> bool {
         match self.place {
-            "*" => true,
+            ANY => true,
             "guests" => !place.is_empty(),
             HOST => place.is_empty(),
             guest => guest == place,
         }
+    }
+
+    fn is_of(&self, place: &str, test: &str) -> bool {
+        self.is_at(place) && [ANY, test].contains(&self.test)
     }
 }
 
@@ -76,37 +82,8 @@ pub(crate) fn withheld(list: &str, guest: &str) -> Result<String> {
     Ok(lines.map(|it| format!("{} {}\n", it.test, it.text)).collect())
 }
 
-/// Things that a machine may lack: their names in `BPREC_REQUIRE`, and texts of skip reasons. A skip for such a reason is a fault only if
-/// `BPREC_REQUIRE` contains the name.
-const KINDS: [(&str, &[&str]); 5] = [
-    ("root", &["needs root", "take root"]),
-    ("guests", &["guest: "]),
-    ("perf", &["perf is not installed", "perf 6.1 is not installed", "no perf"]),
-    ("corpus", &["beside the checkout", "no recording at", "no recordings at"]),
-    (
-        "tools",
-        &[
-            "is not installed",
-            "needs cc",
-            "needs g++",
-            "needs tmux",
-            "needs less",
-            "no bpftool",
-            "no setpriv",
-            "no sha256sum",
-        ],
-    ),
-];
-
-fn kind(reason: &str) -> Option<&'static str> {
-    KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
-}
-
-/// Returns the faults of a run: skips that are neither in the list nor explained by [`KINDS`], skips for something that `required` names, and tests
-/// that ran although the list says that they cannot.
-///
-/// The word `lack` in a line of the list is `always`, `withheld` (guests do not start the test), `chance` (the test may run), or the name of a
-/// facility such as `pmu`. This machine has a facility or lacks it, so either all of its listed tests run, or none.
+/// Returns the faults of a run: skips that no line of the list explains, skips for something that `required` names, and tests that ran although the
+/// list says that they cannot. The head of the list describes the words of its lines.
 ///
 /// # Errors
 /// Fails if the list is malformed, or `required` contains an unknown name.
@@ -116,34 +93,32 @@ pub(crate) fn faults(
     list: &str,
     required: &str,
 ) -> Result<Vec<String>> {
-    let required: BTreeSet<&str> = required.split(',').filter(|name| !name.is_empty()).collect();
-    for name in &required {
-        ensure!(KINDS.iter().any(|(kind, _)| kind == name), "BPREC_REQUIRE: unknown: {name}");
-    }
     let list = parse(list)?;
+    let required: Vec<&str> = required.split(',').filter(|name| !name.is_empty()).collect();
+    for name in &required {
+        ensure!(list.iter().any(|it| it.test == ANY && it.lack == *name), "BPREC_REQUIRE: unknown: {name}");
+    }
     let mut faults = Vec::new();
     let mut lacking: BTreeMap<&str, &str> = BTreeMap::new();
     for skip in skipped {
-        let is_it = |line: &&Expected<'_>| line.is_at(&skip.place) && line.test == short(&skip.test);
-        match (list.iter().filter(is_it).find(|line| skip.reason.contains(line.text)), kind(&skip.reason)) {
-            (Some(line), _) if skip.place.is_empty() => drop(lacking.insert(line.lack, line.test)),
-            (Some(_), _) => {}
-            (None, Some(kind)) if !required.contains(kind) => {}
-            (None, Some(kind)) => faults.push(format!("{skip}: {kind} is required")),
-            (None, None) => faults.push(format!("{skip}: not in {LIST}")),
+        let test = short(&skip.test);
+        let explains = |it: &&Expected<'_>| it.is_of(&skip.place, test) && skip.reason.contains(it.text);
+        match list.iter().find(explains) {
+            None => faults.push(format!("{skip}: not in {LIST}")),
+            Some(it) if it.test != ANY && skip.place.is_empty() => drop(lacking.insert(it.lack, test)),
+            Some(it) if it.test == ANY && required.contains(&it.lack) => {
+                faults.push(format!("{skip}: {} is required", it.lack))
+            }
+            Some(_) => {}
         }
     }
     let is_skipped = |place: &str, test: &str| skipped.iter().any(|it| it.place == place && short(&it.test) == test);
     for (place, test) in ran.iter().filter(|(place, test)| !is_skipped(place, test)) {
-        for line in list.iter().filter(|line| line.is_at(place) && line.test == test && line.lack != "chance") {
-            match lacking.get(line.lack) {
-                _ if !place.is_empty() || ["always", "withheld"].contains(&line.lack) => {
-                    faults.push(format!("{test} ran, but {LIST} says that it never runs here ({})", line.lack));
-                }
-                Some(other) => {
-                    faults.push(format!("{test} ran, but {other} was skipped; {LIST}: both need {}", line.lack))
-                }
-                None => {}
+        for Expected { lack, .. } in list.iter().filter(|it| it.test != ANY && it.is_of(place, test)) {
+            if *lack != "chance" && (!place.is_empty() || ["always", "withheld"].contains(lack)) {
+                faults.push(format!("{test} ran, but {LIST} says that it never runs here ({lack})"));
+            } else if let Some(other) = lacking.get(lack).filter(|_| *lack != "chance") {
+                faults.push(format!("{test} ran, but {other} was skipped; {LIST}: both need {lack}"));
             }
         }
     }
@@ -156,7 +131,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     const LIST: &str = "# place lack test reason\n\nhost pmu counts_cycles hardware event\nhost pmu counts_misses hardware event\n\
-                        guests withheld shares compares times\nx86-5.10 btf names needs BTF\nhost chance late fired late\n";
+                        guests withheld shares compares times\nx86-5.10 btf names needs BTF\nhost chance late fired late\n\
+                        x86-5.10 tools paths needs cc\n* root * needs root\n* perf * no perf\n* tools * needs cc\n";
 
     fn skip(place: &str, test: &str, reason: &str) -> Skip {
         Skip { place: place.into(), test: test.into(), reason: reason.into() }
@@ -178,7 +154,12 @@ mod tests {
         let root = skip("", "records", "needs root");
         assert_eq!(judged(std::slice::from_ref(&root), &[], "perf"), Vec::<String>::new());
         assert_eq!(judged(&[root], &[], "root,perf"), ["SKIP host records: needs root: root is required"]);
+        // A line about one test says that the place never has what the test needs.
+        let paths = |place| skip(place, "paths", "needs cc");
+        assert_eq!(judged(&[paths("x86-5.10")], &[], "tools"), Vec::<String>::new());
+        assert_eq!(judged(&[paths("")], &[], "tools"), ["SKIP host paths: needs cc: tools is required"]);
         assert!(faults(&[], &BTreeSet::new(), LIST, "moon").is_err());
+        assert!(faults(&[], &BTreeSet::new(), LIST, "pmu").is_err());
         assert!(faults(&[], &BTreeSet::new(), "host pmu short", "").is_err());
     }
 

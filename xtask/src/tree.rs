@@ -1,6 +1,5 @@
 //! Checks the rules for every source file.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,10 +7,11 @@ use anyhow::{Result, ensure};
 use walkdir::{DirEntry, WalkDir};
 use xshell::Shell;
 
-use crate::skips;
+use crate::{imports, skips};
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
+const KERNEL_HEADERS: [&str; 3] = ["#include <linux/", "#include <vmlinux.h", "#include \"vmlinux.h"];
 /// Path prefixes of a developer's machine. The literals are split so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
@@ -19,89 +19,75 @@ const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), 
 const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 
-/// Checks headers, sizes and contents of all sources.
+/// Directories of tests whose packages name each test program: cargo would never run a file that no program includes.
+const NAMED_TESTS: [&str; 3] = ["format/tests", "report/tests", "tests"];
+
+/// First words that are not allowed in a comment: a comment opens with a noun or a verb.
+const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
+
+/// Checks headers, sizes, contents and imports of all sources.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
-    let (mut checked, mut wrong) = (0, unnamed_programs(sh)?);
-    let mut functions = BTreeSet::new();
+    let (mut checked, mut wrong, mut code) = (0, Vec::new(), String::new());
+    let crates = imports::crates(sh)?;
     for path in files_under(".")? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
-        functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
-        wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
+        let found = [faults(&path, &text), unnamed_program(&path), imports::faults(&path, &text, &crates)].concat();
+        wrong.extend(found.into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
+        if path.ends_with(".rs") {
+            code += &text;
+        }
     }
     let list = sh.read_file(skips::LIST)?;
-    let gone = skips::parse(&list)?.into_iter().filter(|it| !functions.contains(it.test));
+    let is_gone = |test: &str| test != skips::ANY && !code.contains(&format!("fn {test}("));
+    let gone = skips::parse(&list)?.into_iter().filter(|it| is_gone(it.test));
     wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
     ensure!(wrong.is_empty(), "\n  {}", wrong.join("\n  "));
     println!("{checked} text files follow the rules");
     Ok(())
 }
 
-/// First words that are not allowed in a comment: a comment opens with a noun or a verb.
-const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
-
 /// Returns true if the line is a comment and its text starts with one of [`OPENS_BADLY`].
 fn opens_badly(line: &str) -> bool {
     let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
-    comment.is_some_and(|text| {
-        OPENS_BADLY.iter().any(|word| text.strip_prefix(word).is_some_and(|it| it.starts_with([' ', ','])))
-    })
+    comment.and_then(|text| text.split_once([' ', ','])).is_some_and(|(word, _)| OPENS_BADLY.contains(&word))
 }
 
-/// Returns test files that no test program includes: cargo only builds the programs in the manifest, so the others would never run.
-fn unnamed_programs(sh: &Shell) -> Result<Vec<String>> {
-    let mut unnamed = Vec::new();
-    for directory in ["format", "report", "."] {
-        let lists = ["Cargo.toml", "tests/main.rs", "tests/live.rs"].map(|list| format!("{directory}/{list}"));
-        let lists = lists.map(|list| sh.read_file(list).unwrap_or_default()).concat();
-        let is_named = |name: &str| {
-            name == "main" || lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""))
-        };
-        for path in sh.read_dir(format!("{directory}/tests"))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.strip_suffix(".rs").is_some_and(|name| !is_named(name)) {
-                unnamed.push(format!("{}: no test program includes it", path.display()));
-            }
-        }
-    }
-    Ok(unnamed)
+/// Returns a fault if the file is a test that no test program includes.
+fn unnamed_program(path: &str) -> Vec<String> {
+    let Some((directory, name)) = path.strip_suffix(".rs").and_then(|it| it.rsplit_once('/')) else { return vec![] };
+    let read = |list: &str| fs::read_to_string(format!("{directory}/{list}")).unwrap_or_default();
+    let lists = || ["../Cargo.toml", "main.rs", "live.rs"].map(read).concat();
+    let is_in = |lists: &str| lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""));
+    let is_unnamed = NAMED_TESTS.contains(&directory) && name != "main" && !is_in(&lists());
+    Vec::from_iter(is_unnamed.then(|| "no test program includes it".to_owned()))
 }
 
 fn faults(path: &str, text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
     let bpf_program = path.ends_with(".bpf.c");
     let c = bpf_program || path.ends_with(".h");
     let rust = path.ends_with(".rs");
-    if c && !text.lines().next().is_some_and(|line| line.contains(BPF_LICENCE)) {
-        faults.push(format!("the first line is not `{BPF_LICENCE}`"));
-    }
+    let (first, lines) = (text.lines().next().unwrap_or_default(), text.lines().count());
+    let mut faults = Vec::new();
+    let mut rule = |is_kept: bool, fault: &str| faults.extend((!is_kept).then(|| fault.to_owned()));
+    rule(!c || first.contains(BPF_LICENCE), &format!("the first line is not `{BPF_LICENCE}`"));
     // A source without SEC is compiled only for its BTF and is never loaded, so it needs no licence string.
-    if bpf_program && text.contains("SEC(") && !text.contains("\"Dual BSD/GPL\"") {
-        faults.push("declares no \"Dual BSD/GPL\" licence to the kernel".to_owned());
-    }
-    if c && ["<linux/", "vmlinux.h"]
-        .iter()
-        .any(|header| text.contains(&format!("#include {header}")) || text.contains(&format!("#include \"{header}")))
-    {
-        faults.push("includes kernel headers".to_owned());
-    }
-    if rust && !path.ends_with("/tests.rs") && !text.starts_with("//!") {
-        faults.push("does not open with its purpose (`//!`)".to_owned());
+    let is_loaded = bpf_program && text.contains("SEC(");
+    rule(!is_loaded || text.contains("\"Dual BSD/GPL\""), "declares no \"Dual BSD/GPL\" licence to the kernel");
+    rule(!c || !KERNEL_HEADERS.iter().any(|it| text.contains(it)), "includes kernel headers");
+    let has_purpose = path.ends_with("/tests.rs") || text.starts_with("//!");
+    rule(!rust || has_purpose, "does not open with its purpose (`//!`)");
+    rule(!(c || rust) || lines <= MAX_LINES, &format!("has {lines} lines, more than {MAX_LINES}"));
+    for (root, top) in WITH_FOLDERS {
+        let is_placed = path.strip_prefix(root).is_none_or(|name| name.contains('/') || top.contains(&name));
+        rule(is_placed, &format!("is in none of the folders of {root}"));
     }
     if bpf_program || rust {
         let lines = (1..).zip(text.lines()).filter(|(_, line)| opens_badly(line));
         let words = OPENS_BADLY.join("/");
         faults
             .extend(lines.map(|(at, _)| format!("line {at}: a comment opens with {words}, not with a noun or a verb")));
-    }
-    if (c || rust) && text.lines().count() > MAX_LINES {
-        faults.push(format!("has {} lines, more than {MAX_LINES}", text.lines().count()));
-    }
-    for (root, top) in WITH_FOLDERS {
-        if path.strip_prefix(root).is_some_and(|name| !name.contains('/') && !top.contains(&name)) {
-            faults.push(format!("is in none of the folders of {root}"));
-        }
     }
     // Expected outputs of recordings may contain paths of the machine on which they were recorded.
     if !path.starts_with("fixtures/recordings/") {
