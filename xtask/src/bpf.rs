@@ -15,20 +15,10 @@ const STRIP: &str = "llvm-strip-14";
 /// Version of the compiler of the committed objects; another version may produce other bytes.
 const PINNED_VERSION: &str = "14.0.6";
 
-/// Compiles every source and overwrites its committed object.
-pub(crate) fn rebuild(sh: &Shell) -> Result<()> {
-    for source in sources()? {
-        let object = source.with_extension("o");
-        compile(sh, &source, &object)?;
-        println!("{}", object.display());
-    }
-    Ok(())
-}
-
-/// Compiles every source and compares the objects with the committed objects. Prints SKIP if the pinned compiler is missing.
-pub(crate) fn check(sh: &Shell) -> Result<()> {
+/// Compiles every source and overwrites its committed object. With `check`, compares them instead, and prints SKIP if the pinned compiler is missing.
+pub(crate) fn run(sh: &Shell, check: bool) -> Result<()> {
     let version = cmd!(sh, "{CLANG} --version").quiet().read().unwrap_or_else(|why| why.to_string());
-    if !version.contains(PINNED_VERSION) {
+    if check && !version.contains(PINNED_VERSION) {
         let found = version.lines().next().unwrap_or_default();
         println!("SKIP bpf objects: they are built with clang {PINNED_VERSION}, but this machine has {found:?}");
         return Ok(());
@@ -37,16 +27,15 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     ensure!(!sources.is_empty(), "no *.bpf.c found under {DIRECTORIES:?}");
     let mut stale = Vec::new();
     for source in &sources {
-        compile(sh, source, &rebuilt)?;
-        if sh.read_binary_file(source.with_extension("o"))? != sh.read_binary_file(&rebuilt)? {
+        let committed = source.with_extension("o");
+        let object = if check { &rebuilt } else { &committed };
+        compile(sh, source, object)?;
+        if sh.read_binary_file(&committed)? != sh.read_binary_file(object)? {
             stale.push(source.display().to_string());
         }
     }
-    ensure!(
-        stale.is_empty(),
-        "objects differ from builds of these sources; run `cargo xtask bpf`: {}",
-        stale.join(", ")
-    );
+    let names = stale.join(", ");
+    ensure!(stale.is_empty(), "objects differ from builds of these sources; run `cargo xtask bpf`: {names}");
     println!("{} BPF objects equal a build of their sources", sources.len());
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, absolute};
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
 use crate::{in_parallel, target_directory};
@@ -18,8 +18,7 @@ const COVERAGE: [&str; 5] = [
 ];
 
 /// Builds the fuzzers and runs each with its seeds for `seconds`; as many fuzzers run at the same time as the machine has CPUs.
-pub(crate) fn run(sh: &Shell, seconds: &str, names: &[&str]) -> Result<()> {
-    let seconds: u32 = seconds.parse().with_context(|| format!("{seconds} is not a number of seconds"))?;
+pub(crate) fn run(sh: &Shell, seconds: u32, names: &[String]) -> Result<()> {
     let target = absolute(target_directory().join("fuzz"))?;
     let corpus = target.join("corpus");
     sh.remove_path(&corpus)?;
@@ -27,16 +26,15 @@ pub(crate) fn run(sh: &Shell, seconds: &str, names: &[&str]) -> Result<()> {
     cmd!(sh, "cargo build --quiet --locked --workspace --example seeds").quiet().run()?;
     let seeds = target_directory().join("debug/examples/seeds");
     cmd!(sh, "{seeds} {corpus}").quiet().run()?;
-    let version = cmd!(sh, "rustc -vV").quiet().read()?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not name its host")?;
+    let host = cmd!(sh, "rustc --print host-tuple").quiet().read()?;
     // With --target, cargo applies the flags to the fuzzers only: build scripts must not be instrumented.
     cmd!(sh, "cargo build --release --locked --manifest-path fuzz/Cargo.toml --target {host} --target-dir {target}")
         .env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"))
         .quiet()
         .run()?;
     let sources = crate::tree::files_under("fuzz/fuzz_targets")?;
-    let all = sources.iter().filter_map(|path| path.file_stem()?.to_str());
-    let chosen: Vec<&str> = if names.is_empty() { all.collect() } else { names.to_vec() };
+    let all = sources.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+    let chosen = if names.is_empty() { all.collect() } else { names.to_vec() };
     let programs = target.join(host).join("release");
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let ended = in_parallel(workers, &chosen, |name| fuzz(&programs.join(name), &corpus.join(name), seconds));
@@ -49,7 +47,7 @@ pub(crate) fn run(sh: &Shell, seconds: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs one fuzzer; returns its count of runs and its memory.
+/// Runs one fuzzer; returns its statistics.
 fn fuzz(program: &Path, seeds: &Path, seconds: u32) -> Result<String> {
     let sh = Shell::new()?;
     sh.create_dir(seeds)?;
@@ -60,7 +58,5 @@ fn fuzz(program: &Path, seeds: &Path, seconds: u32) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<_> = said.lines().collect();
     ensure!(output.status.success(), "{}\n{}", output.status, lines[lines.len().saturating_sub(40)..].join("\n"));
-    let stat = |what: &str| lines.iter().find_map(|line| line.strip_prefix(what)).map_or("?", str::trim);
-    let (runs, peak) = (stat("stat::number_of_executed_units:"), stat("stat::peak_rss_mb:"));
-    Ok(format!("{runs} inputs in {seconds} s, {peak} MB at most"))
+    Ok(lines.into_iter().filter_map(|line| line.strip_prefix("stat::")).collect::<Vec<_>>().join(", "))
 }

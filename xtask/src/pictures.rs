@@ -33,13 +33,11 @@ const PAGE_SIZE: (u32, u32) = (1400, 800);
 /// Limit on the share of pixels, per cent, that may differ in the picture of the page: releases of the browser smooth letters differently.
 const MOST_DIFFERENT: f64 = 0.5;
 
-/// Makes all pictures.
-pub(crate) fn make(sh: &Shell) -> Result<()> {
-    draw_all(sh, Path::new(DOCS))
-}
-
-/// Compares the committed pictures with pictures of today's page and screens.
-pub(crate) fn check(sh: &Shell) -> Result<()> {
+/// Makes all pictures. With `check`, compares the committed pictures with pictures of today's page and screens instead.
+pub(crate) fn run(sh: &Shell, check: bool) -> Result<()> {
+    if !check {
+        return draw_all(sh, Path::new(DOCS));
+    }
     let made = absolute(target_directory().join("pictures"))?;
     sh.create_dir(&made)?;
     draw_all(sh, &made)?;

@@ -1,13 +1,13 @@
 //! Benches in guests: `cargo xtask bench-exact` compares exact counters with other tools that count BPF programs by the same means, `cargo xtask
 //! bench-bill` compares bills with the CPU time that a guest saves without an agent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use xshell::Shell;
 
-use super::{Guest, Pace, chosen, guest, payload};
+use super::{Guest, Pace, guest, named, payload};
 use crate::target_directory;
 
 const LIMIT: Duration = Duration::from_secs(5400);
@@ -32,7 +32,7 @@ const RUNS: [(&str, Pace, &[Part]); 4] = [
 
 /// Runs the bench `exact` of `bpf/` in the guest `only`, or in all guests of the bench, and prints its tables. The files `perf` and `bpftool` must
 /// run in the guest: they are static, or built for the same release.
-pub(crate) fn exact(sh: &Shell, perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
+pub(crate) fn exact(sh: &Shell, perf: &Path, bpftool: &Path, only: Option<&str>) -> Result<()> {
     let payload = directory().join("payload");
     payload::with_bench(sh, &payload, "bprec-bpf", "exact")?;
     sh.copy_file(perf, payload.join("perf"))?;
@@ -48,7 +48,7 @@ pub(crate) fn exact(sh: &Shell, perf: &str, bpftool: &str, only: Option<&str>) -
 
 /// Runs an experiment of the bench `bill` in a guest whose clock counts instructions, and prints its table. With the host's clock, each emulated
 /// instruction takes a different time, and the guest's CPU clocks also count what the host does meanwhile.
-pub(crate) fn bill(sh: &Shell, guest: &str, experiment: &[&str]) -> Result<()> {
+pub(crate) fn bill(sh: &Shell, guest: &str, experiment: &[String]) -> Result<()> {
     payload::with_bench(sh, &directory().join("payload"), "bprec", "bill")?;
     let command = format!("./bill ./bprec ./bprec-load {}", experiment.join(" "));
     in_guest(sh, guest, Pace::Instructions, &[("bill", command)])
@@ -63,7 +63,7 @@ fn in_guest(sh: &Shell, name: &str, pace: Pace, commands: &[(&str, String)]) -> 
     let (payload, out) = (directory().join("payload"), directory().join(format!("{name}-{pace:?}").to_lowercase()));
     let script: String = commands.iter().map(|(name, command)| format!("{command} >/out/{name}.md 2>&1\n")).collect();
     sh.write_file(payload.join("run.sh"), script)?;
-    let found = chosen(&[name])?[0];
+    let found = named(name)?;
     let cpus = if pace == Pace::Time { found.cpus } else { 1 };
     let run = guest::run(sh, &Guest { pace, cpus, ..found.clone() }, &payload, &out, LIMIT)?;
     let clock = if pace == Pace::Time { "the host's clock" } else { "its instruction count (1 ns each)" };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use xshell::Shell;
 
 use super::payload::Builds;
@@ -41,65 +41,50 @@ pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
 
 /// Runs one guest and adds its checks to `tally`.
 fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
-    let sh = &Shell::new()?;
+    let (sh, name) = (&Shell::new()?, &guest.name);
     let directory = target_directory().join("vm");
-    let (out, payload) = (directory.join(&guest.name), directory.join(format!("{}.payload", guest.name)));
+    let (out, payload) = (directory.join(name), directory.join(format!("{name}.payload")));
     builds.assemble(sh, &payload, guest)?;
     let mut run = guest::run(sh, guest, &payload, &out, LIMIT)?;
     for boot in 1..BOOTS {
         if run.booted {
             break;
         }
-        let kept = directory.join(format!("{}.console-{boot}.log", guest.name));
+        let kept = directory.join(format!("{name}.console-{boot}.log"));
         sh.copy_file(&run.console, &kept)?;
         let why = format!("{}, see {}; tested in another boot", run.ended, kept.display());
-        tally.repeat(&format!("{} boot", guest.name), &why);
+        tally.repeat(&format!("{name} boot"), &why);
         run = guest::run(sh, guest, &payload, &out, LIMIT)?;
     }
     sh.remove_path(&payload)?;
     run.succeeded()?;
     let kept = out.join("out");
-    for recording in &guest.recordings {
-        for (check, result) in recordings::checks(sh, &kept.join("recordings"), recording, builds.bprec()?) {
-            tally.check(&format!("vm {} {check}", guest.name), result);
+    for load in &guest.recordings {
+        for (check, result) in recordings::checks(sh, &kept.join("recordings"), load, builds.bprec()?) {
+            tally.check(&format!("vm {name} {check}"), result);
         }
     }
-    results(&sh.read_file(kept.join("results.txt"))?, &guest.name, tally);
-    test_programs(sh, &kept, &guest.name, tally)
-}
-
-/// Adds the results that the guest's checks wrote, one per line.
-fn results(text: &str, guest: &str, tally: &mut Tally) {
-    let mut own = Tally::of(guest, "results.txt");
-    for line in text.lines() {
-        let (check, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
-        match check.split_once(' ') {
-            Some(("PASS", check)) => own.check(check, Ok(())),
-            Some(("SKIP", check)) => own.skip(check, why),
-            Some(("FAIL", check)) => own.check(&format!("vm {guest} {check}"), Err(anyhow!("{why}"))),
-            _ => own.check(&format!("vm {guest} results"), Err(anyhow!("not a result: {line}"))),
-        }
-    }
+    let mut own = Tally::of(name, "results.txt");
+    sh.read_file(kept.join("results.txt"))?.lines().for_each(|line| own.script(&format!("vm {name}"), line));
     tally.add(own);
-}
-
-/// Adds the output of the test programs, and the second output of programs that ran again because a few of their tests had failed.
-fn test_programs(sh: &Shell, kept: &Path, guest: &str, tally: &mut Tally) -> Result<()> {
-    let tallied = |path: &Path| {
-        let text = sh.read_binary_file(path)?;
-        let text = String::from_utf8_lossy(&text);
-        let mut tally = Tally::of(guest, &path.display().to_string());
-        text.lines().for_each(|line| drop(tally.line(line)));
-        tally.end(text.contains("test result: "));
-        anyhow::Ok(tally)
-    };
+    // A program of which a few tests have failed has run once more.
     for path in sh.read_dir(kept.join("tests"))? {
-        let mut own = tallied(&path)?;
+        let mut own = test_program(sh, name, &path)?;
         let again = kept.join("again").join(path.file_name().unwrap_or_default());
         if again.exists() {
-            own.ran_again(tallied(&again)?).iter().for_each(|failure| println!("{failure}"));
+            own.ran_again(test_program(sh, name, &again)?).iter().for_each(|failure| println!("{failure}"));
         }
         tally.add(own);
     }
     Ok(())
+}
+
+/// Returns the tally of a test program's output.
+fn test_program(sh: &Shell, guest: &str, output: &Path) -> Result<Tally> {
+    let text = sh.read_binary_file(output)?;
+    let text = String::from_utf8_lossy(&text);
+    let mut tally = Tally::of(guest, &output.display().to_string());
+    text.lines().for_each(|line| drop(tally.line(line)));
+    tally.end(text.contains("test result: "));
+    Ok(tally)
 }

@@ -1,11 +1,9 @@
 //! Runs a guest once.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +12,7 @@ use xshell::{Shell, cmd};
 
 use super::images::{self, Images};
 use super::{Guest, Machine, Pace, cache};
+use crate::logged;
 
 /// Default time limit of a guest.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
@@ -25,6 +24,9 @@ const GUEST_KIB: usize = 4 << 20;
 const RESULT_BYTES: u64 = 1 << 30;
 /// Line of `init.sh` at the start of the payload.
 const PAYLOAD_STARTS: &str = "payload starts";
+/// Script that appends a directory to an archive that the kernel unpacks.
+const ARCHIVE: &str =
+    r#"cd "$1"; find . -mindepth 1 -print0 | cpio --create --format=newc --null --owner=0:0 --quiet >>"$2""#;
 /// Exit status of `timeout` after it has ended the command.
 const TIMED_OUT: i32 = 124;
 
@@ -64,10 +66,8 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
     sh.write_file(own.join("init"), include_bytes!("init.sh"))?;
     fs::set_permissions(own.join("init"), fs::Permissions::from_mode(0o755))?;
     cmd!(sh, "cp -r -- {payload} {own}/payload").quiet().run()?;
-    let archive =
-        r#"cd "$1" && find . -mindepth 1 -print0 | cpio --create --format=newc --null --owner=0:0 --quiet >>"$2""#;
-    let file = std::path::absolute(&initrd)?;
-    cmd!(sh, "bash -o pipefail -c {archive} bash {own} {file}").quiet().run()?;
+    let archive = absolute(&initrd)?;
+    cmd!(sh, "bash -o pipefail -c {ARCHIVE} bash {own} {archive}").quiet().run()?;
     sh.remove_path(&own)?;
     File::create(&results)?.set_len(RESULT_BYTES)?;
     let (terminal, machine, parameter) = match guest.machine {
@@ -84,8 +84,7 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
     let line = format!("console={terminal} panic=-1 quiet {patience} {parameter} {}", guest.parameters);
     // `timeout` ends the emulator even if this process has ended before. One thread emulates all processors. With several threads, QEMU sometimes
     // executes old bytes of code that the kernel has changed.
-    let (seconds, cpus, memory_mib) =
-        (limit.as_secs().to_string(), guest.cpus.to_string(), guest.memory_mib.to_string());
+    let [seconds, cpus, memory_mib] = [limit.as_secs(), guest.cpus, guest.memory_mib].map(|it| it.to_string());
     let options = machine.split(' ').chain(clock.split_whitespace());
     let emulator = cmd!(
         sh,
@@ -95,11 +94,13 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
          -drive if=none,id=results,format=raw,cache=unsafe,file={results}
          -kernel {kernel} -initrd {initrd} -append {line}"
     );
-    let (status, booted) = watched(emulator.into(), &guest.name, &console)?;
+    let (status, booted) = watched(emulator.into(), &guest.name, &console, limit)?;
     drop(turn);
     sh.remove_path(&initrd)?;
-    if booted && status.code() != Some(TIMED_OUT) {
-        unpack_results(sh, &results, &kept)?;
+    // A disk on which the guest has written nothing is an empty archive.
+    if status.code() != Some(TIMED_OUT) {
+        let options = ["--extract", "--no-same-owner", "--warning=no-timestamp"];
+        cmd!(sh, "tar {options...} --file {results} --directory {kept}").quiet().run()?;
     }
     sh.remove_path(&results)?;
     let code = fs::read_to_string(kept.join("status.txt")).ok().and_then(|text| text.trim().parse().ok());
@@ -112,40 +113,25 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
     Ok(Run { booted, code, ended, seconds: started.elapsed().as_secs_f64(), console })
 }
 
-/// Runs the emulator to its end, or ends it if the payload has not started within [`BOOT_LIMIT`]. The output of the emulator and of the guest goes to
-/// `console`; progress lines of `init.sh` and of the payload are also printed. Returns true if the payload was started.
-fn watched(mut emulator: Command, name: &str, console: &Path) -> Result<(ExitStatus, bool)> {
-    let mut kept = File::options().create(true).append(true).open(console)?;
-    let errors = kept.try_clone()?;
-    let emulator = emulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-    let mut running = emulator.spawn().context("run timeout")?;
-    let output = running.stdout.take().context("the emulator has no output")?;
-    let (booted, boots) = mpsc::channel::<()>();
-    let emulator = running.id();
-    let watch = thread::spawn(move || {
-        // Only a timeout means that the payload was not started in time: the channel is closed if the emulator ends before.
-        if boots.recv_timeout(BOOT_LIMIT) == Err(RecvTimeoutError::Timeout) {
-            // `timeout` passes the signal to the emulator.
-            drop(Command::new("kill").arg(emulator.to_string()).status());
-        }
-    });
-    let mut has_booted = false;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("read the guest's console")?;
-        kept.write_all(&line)?;
-        kept.write_all(b"\n")?;
-        if let Some(said) = String::from_utf8_lossy(&line).trim_end().strip_prefix("guest: ") {
-            if !has_booted && said.contains(PAYLOAD_STARTS) {
-                has_booted = true;
-                // Fails only if the watching thread has ended.
-                booted.send(()).ok();
+/// Runs the emulator to its end, which `timeout` brings about after `limit`, or ends it if the payload has not started within [`BOOT_LIMIT`]. The output
+/// of the emulator and of the guest goes to `console`; progress lines of `init.sh` and of the payload are also printed. Returns true if the payload was
+/// started.
+fn watched(emulator: Command, name: &str, console: &Path, limit: Duration) -> Result<(ExitStatus, bool)> {
+    let (mut running, lines) = logged::spawn(emulator, console)?;
+    let (mut booted, mut deadline) = (false, Instant::now() + BOOT_LIMIT);
+    while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        if let Some(said) = line.context("read the guest's console")?.trim_end().strip_prefix("guest: ") {
+            if !booted && said.contains(PAYLOAD_STARTS) {
+                (booted, deadline) = (true, deadline + limit);
             }
             println!("vm {name}: {said}");
         }
     }
-    drop(booted);
-    drop(watch.join());
-    Ok((running.wait().context("wait for the emulator")?, has_booted))
+    if !booted {
+        // `timeout` passes the signal to the emulator. The command fails only if the emulator has already ended.
+        drop(Command::new("kill").arg(running.id().to_string()).stderr(Stdio::null()).status());
+    }
+    Ok((running.wait().context("wait for the emulator")?, booted))
 }
 
 /// Limit on guests that run at the same time on this machine, over all processes: each needs one processor and
@@ -171,15 +157,4 @@ fn turn() -> Result<File> {
         }
         thread::sleep(Duration::from_millis(200));
     }
-}
-
-/// Unpacks the archive at the start of the disk, if the guest has written one.
-fn unpack_results(sh: &Shell, disk: &Path, directory: &Path) -> Result<()> {
-    let mut start = [0; 262];
-    let written = File::open(disk).and_then(|mut file| file.read_exact(&mut start)).is_ok();
-    if written && start.ends_with(b"ustar") {
-        let options = ["--extract", "--no-same-owner", "--warning=no-timestamp"];
-        cmd!(sh, "tar {options...} --file {disk} --directory {directory}").quiet().run()?;
-    }
-    Ok(())
 }

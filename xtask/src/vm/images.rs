@@ -40,11 +40,11 @@ pub(crate) fn prepare(sh: &Shell, guest: &Guest) -> Result<Images> {
         Machine::Arm64 => ("lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
     };
     let usr = made(sh, "emulator", EMULATOR_SUITE, machine)?.join("files/usr").display().to_string();
-    let libraries = ["--library-path".to_owned(), format!("{usr}/lib/{triplet}")];
-    let firmware = ["qemu", "seabios"].map(|name| ["-L".to_owned(), format!("{usr}/share/{name}")]).concat();
-    let program = [format!("{usr}/bin/{program}")];
+    let words = format!(
+        "{usr}/{loader} --library-path {usr}/lib/{triplet} {usr}/bin/{program} -L {usr}/share/qemu -L {usr}/share/seabios"
+    );
     Ok(Images {
-        emulator: [&[format!("{usr}/{loader}")][..], &libraries, &program, &firmware].concat(),
+        emulator: words.split(' ').map(str::to_owned).collect(),
         release: sh.read_file(kernel.join("release"))?,
         kernel: kernel.join("vmlinuz"),
         modules: kernel.join("modules.cpio"),

@@ -57,36 +57,37 @@ impl Builds {
             none => none.insert(cross_built(sh)?),
         };
         sh.remove_path(directory)?;
-        sh.write_file(directory.join("run.sh"), include_bytes!("run.sh"))?;
-        let skips = sh.read_file(skips::LIST)?;
-        sh.write_file(directory.join("withheld"), skips::withheld(&skips, &guest.name)?)?;
-        sh.write_file(directory.join("recordings"), guest.recordings.join("\n"))?;
         for name in BINARIES {
-            let binary = named(built, name, false)?;
-            stripped(sh, guest.machine, binary, &directory.join("bin").join(name))?;
-            let built_at = binary.path.parent().context("the binary has no directory")?;
-            sh.write_file(directory.join("built_at"), format!("{}\n", built_at.display()))?;
+            stripped(sh, guest.machine, named(built, name, false)?, &directory.join("bin").join(name))?;
         }
         let mut runs = Vec::new();
         for test in built {
-            let shown = shown(test);
+            let program = shown(test);
             let of_it: Vec<_> = self.runs(test).into_iter().filter(|(name, _)| guest.tests(name)).collect();
             if !of_it.is_empty() {
-                stripped(sh, guest.machine, test, &directory.join("tests").join(&shown))?;
+                stripped(sh, guest.machine, test, &directory.join("tests").join(&program))?;
             }
-            runs.extend(of_it.into_iter().map(|(name, tests)| format!("{name} {shown} {tests}\n")));
+            runs.extend(of_it.into_iter().map(|(name, tests)| format!("{name} {program} {tests}\n")));
         }
         for wanted in &guest.tests {
             let found = runs.iter().any(|run| run.starts_with(wanted));
             ensure!(found, "{} lists the test program {wanted}, which does not exist", guest.name);
         }
         runs.sort_unstable();
-        sh.write_file(directory.join("runs"), runs.concat())?;
-        let objects = sh.create_dir(directory.join("sources").join(OBJECTS))?;
-        for file in sh.read_dir(OBJECTS)? {
-            sh.copy_file(file, &objects)?;
+        let sources = sh.create_dir(directory.join("sources/fixtures"))?;
+        cmd!(sh, "cp -r {OBJECTS} {sources}").quiet().run()?;
+        let built_at = named(built, BINARIES[0], false)?.path.parent().context("the binary has no directory")?;
+        for (file, text) in [
+            ("run.sh", include_str!("run.sh").to_owned()),
+            ("withheld", skips::withheld(&sh.read_file(skips::LIST)?, &guest.name)?),
+            ("recordings", guest.recordings.join("\n")),
+            ("runs", runs.concat()),
+            ("built_at", format!("{}\n", built_at.display())),
+            ("sources_at", format!("{}\n", std::env::current_dir()?.display())),
+        ] {
+            sh.write_file(directory.join(file), text)?;
         }
-        Ok(sh.write_file(directory.join("sources_at"), format!("{}\n", std::env::current_dir()?.display()))?)
+        Ok(())
     }
 
     /// Returns the runs of an executable in guests: name and filter of tests of each run.
@@ -110,10 +111,11 @@ pub(crate) fn cross_built(sh: &Shell) -> Result<Vec<Built>> {
     let mut wanted = BTreeSet::new();
     let listed = GUESTS.iter().filter(|guest| guest.machine != Machine::NATIVE).flat_map(|guest| &guest.tests);
     for (package, program) in listed.filter_map(|test| test.split_once('-')) {
-        // A listed program of the root crate is a file of its test program [`LIVE`].
-        let (package, program) =
-            if package == "bprec" { ("bprec".into(), LIVE) } else { (format!("bprec-{package}"), program) };
-        wanted.extend([format!("--package={package}"), format!("--test={program}")]);
+        wanted.extend(match package {
+            // A listed program of the root crate is a file of its test program [`LIVE`].
+            "bprec" => ["--package=bprec".to_owned(), format!("--test={LIVE}")],
+            _ => [format!("--package=bprec-{package}"), format!("--test={program}")],
+        });
     }
     // Guests run no interactive screen.
     let features = ["--no-default-features", "--features=record,static,zstd"];

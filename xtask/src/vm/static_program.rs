@@ -3,7 +3,7 @@
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-use super::{chosen, cross, guest};
+use super::{cross, guest, named};
 
 const GUEST: &str = "arm64-6.12";
 /// Arguments of cargo, as in `setup/package static`.
@@ -36,7 +36,7 @@ pub(crate) fn make(sh: &Shell) -> Result<()> {
     let payload = directory.join("payload");
     sh.write_file(payload.join("run.sh"), TRY)?;
     sh.copy_file(&program, payload.join("bprec"))?;
-    guest::run(sh, chosen(&[GUEST])?[0], &payload, &directory.join("out"), guest::LIMIT)?.succeeded()?;
+    guest::run(sh, named(GUEST)?, &payload, &directory.join("out"), guest::LIMIT)?.succeeded()?;
     println!("{}: records and reports on {GUEST}", program.display());
     Ok(())
 }
