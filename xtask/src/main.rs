@@ -7,7 +7,6 @@
 mod bpf;
 mod builds;
 mod components;
-mod fuzz;
 mod imports;
 mod instructions;
 mod logged;
@@ -19,10 +18,7 @@ mod test;
 mod tree;
 mod vm;
 
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser};
@@ -34,8 +30,6 @@ use xshell::Shell;
 enum Task {
     /// Rebuild every *.bpf.o from its source
     Bpf(Mode),
-    /// Build the fuzzers, and run each of them, or those that are named
-    Fuzz { seconds: u32, fuzzers: Vec<String> },
     /// Count the instructions of reports under callgrind
     Instructions(Mode),
     /// Make the pictures of README.md; needs chromium and tmux
@@ -94,7 +88,6 @@ fn run(task: Task) -> Result<()> {
     let sh = &Shell::new()?;
     match task {
         Task::Bpf(Mode { check }) => bpf::run(sh, check),
-        Task::Fuzz { seconds, fuzzers } => fuzz::run(sh, seconds, &fuzzers),
         Task::Instructions(Mode { check }) => instructions::run(sh, check),
         Task::Pictures(Mode { check }) => pictures::run(sh, check),
         Task::Release { check } => release::check(sh, check.flatten().as_deref()),
@@ -114,17 +107,4 @@ fn run(task: Task) -> Result<()> {
 /// Returns cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
-}
-
-/// Does `work` for all items, for at most `workers` of them at the same time; returns the results in the order of the items.
-pub(crate) fn in_parallel<T: Sync, R: Send>(workers: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let take_one = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < items.len());
-    let worker = || std::iter::from_fn(take_one).map(|at| (at, work(&items[at]))).collect::<Vec<_>>();
-    let mut done: Vec<_> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().flat_map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    });
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -10,30 +13,40 @@ use xshell::Shell;
 use super::payload::Builds;
 use super::{Guest, Unavailable, guest, recordings};
 use crate::tally::Tally;
-use crate::{in_parallel, target_directory};
+use crate::target_directory;
 
 /// Time limit of a guest: at least twice the time on an idle machine.
 const LIMIT: Duration = Duration::from_secs(2100);
 /// Limit on the boots of a guest that does not start its payload.
 const BOOTS: usize = 3;
 
-/// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest at the end.
+/// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest when it ends.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
-    let checked = in_parallel(guest::at_once(), guests, |guest| {
-        let (started, mut tally) = (Instant::now(), Tally::default());
-        let ended = in_guest(guest, builds, &mut tally);
-        (started.elapsed().as_secs_f64(), tally, ended)
-    });
+    let (next, (sender, ended)) = (&AtomicUsize::new(0), mpsc::channel());
     let mut unavailable: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (guest, (seconds, own, ended)) in guests.iter().zip(checked) {
-        tally.add(own);
-        println!("vm {}: {seconds:.0} s", guest.name);
-        match ended {
-            Ok(()) => {}
-            Err(why) if why.is::<Unavailable>() => unavailable.entry(why.to_string()).or_default().push(&guest.name),
-            Err(why) => tally.check(&format!("vm {}", guest.name), Err(why)),
+    thread::scope(|scope| {
+        for sender in vec![sender; guest::at_once()] {
+            scope.spawn(move || {
+                while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (started, mut own) = (Instant::now(), Tally::default());
+                    let result = in_guest(guest, builds, &mut own);
+                    // Fails only if the receiving thread has panicked.
+                    sender.send((guest, started.elapsed(), own, result)).ok();
+                }
+            });
         }
-    }
+        for (guest, time, own, result) in ended {
+            tally.add(own);
+            println!("vm {}: {} s", guest.name, time.as_secs());
+            match result {
+                Ok(()) => {}
+                Err(why) if why.is::<Unavailable>() => {
+                    unavailable.entry(why.to_string()).or_default().push(&guest.name)
+                }
+                Err(why) => tally.check(&format!("vm {}", guest.name), Err(why)),
+            }
+        }
+    });
     for (why, names) in unavailable {
         tally.skip(&format!("vm {}", names.join(" ")), &format!("guest: {why}"));
     }
