@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
 use super::images::{self, Images};
-use super::{Guest, Machine, Pace, cache};
+use super::{Guest, Machine};
 use crate::logged;
 
 /// Default time limit of a guest.
@@ -26,7 +26,7 @@ const RESULT_BYTES: u64 = 1 << 30;
 const PAYLOAD_STARTS: &str = "payload starts";
 /// Script that appends a directory to an archive that the kernel unpacks.
 const ARCHIVE: &str =
-    r#"cd "$1"; find . -mindepth 1 -print0 | cpio --create --format=newc --null --owner=0:0 --quiet >>"$2""#;
+    r#"cd "$1" && find . -mindepth 1 -print0 | cpio --create --format=newc --null --owner=0:0 --quiet >>"$2""#;
 /// Exit status of `timeout` after it has ended the command.
 const TIMED_OUT: i32 = 124;
 
@@ -37,7 +37,6 @@ pub(crate) struct Run {
     code: Option<i32>,
     /// Manner in which the guest ended, in words.
     pub(crate) ended: String,
-    pub(crate) seconds: f64,
     pub(crate) console: PathBuf,
 }
 
@@ -54,11 +53,10 @@ impl Run {
 /// [`at_once`] guests run. Makes the images that are missing.
 pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: Duration) -> Result<Run> {
     ensure!(payload.join("run.sh").is_file(), "{} has no run.sh", payload.display());
-    let Images { emulator, kernel, modules, user, .. } = images::prepare(sh, guest)?;
+    let Images { cache, emulator, kernel, modules, user, .. } = images::prepare(sh, guest)?;
     sh.remove_path(out)?;
     let kept = sh.create_dir(out.join("out"))?;
-    let turn = turn()?;
-    let started = Instant::now();
+    let turn = turn(&cache)?;
     let (initrd, results, console) = (out.join("initrd"), out.join("results.tar"), out.join("console.log"));
     // The kernel unpacks the archives in order: user space, modules, files of this run.
     sh.write_file(&initrd, [sh.read_binary_file(user)?, sh.read_binary_file(modules)?].concat())?;
@@ -77,7 +75,7 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
         Machine::Arm64 => ("ttyAMA0", "-M virt,gic-version=3 -cpu cortex-a76", "kpti=off"),
     };
     // If the clock counts instructions, idle time passes at once.
-    let clock = if guest.pace == Pace::Instructions { "-icount shift=0,sleep=off" } else { "" };
+    let clock = if guest.icount { "-icount shift=0,sleep=off" } else { "" };
     // Longer limits for the kernel's watchdogs: a busy host may not run a virtual processor for half a minute, which is
     // no fault of the guest's kernel.
     let patience = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=300";
@@ -110,7 +108,7 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
         Some(code) => format!("payload ended with {code}"),
         None => format!("guest died: {status}"),
     };
-    Ok(Run { booted, code, ended, seconds: started.elapsed().as_secs_f64(), console })
+    Ok(Run { booted, code, ended, console })
 }
 
 /// Runs the emulator to its end, which `timeout` brings about after `limit`, or ends it if the payload has not started within [`BOOT_LIMIT`]. The output
@@ -144,15 +142,13 @@ pub(crate) fn at_once() -> usize {
 }
 
 /// Waits until fewer than [`at_once`] guests run. Returns a locked file; dropping the file lets the next guest run.
-fn turn() -> Result<File> {
-    let cache = cache()?;
+fn turn(cache: &Path) -> Result<File> {
     loop {
         for number in 0..at_once() {
             let turn = File::create(cache.join(format!("guest-{number}.lock")))?;
             match turn.try_lock() {
-                Ok(()) => return Ok(turn),
                 Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(why)) => return Err(why).context("wait for another guest"),
+                tried => return tried.map(|()| turn).context("wait for another guest"),
             }
         }
         thread::sleep(Duration::from_millis(200));

@@ -1,12 +1,11 @@
 //! Images that a guest boots, and the emulator: `setup/guest-image` makes each of them once.
 
-use std::fs::{self, File};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use xshell::{Shell, cmd};
+use anyhow::{Result, ensure};
+use xshell::{Cmd, Shell, cmd};
 
-use super::{Guest, Machine, Unavailable, cache};
+use super::{Guest, Machine, Unavailable};
 
 /// Suite of the emulator, independent of this machine's release. Older emulators sometimes lose the processor's flags (seen with
 /// 7.2), and then a guest dies without a fault of bprec.
@@ -16,6 +15,8 @@ const EMULATOR_SUITE: &str = "trixie";
 pub(crate) struct Images {
     /// Command that starts the emulator with its own dynamic linker and libraries, independent of this machine's packages.
     pub(crate) emulator: Vec<String>,
+    /// Directory of all images.
+    pub(crate) cache: PathBuf,
     /// Release as `uname -r` prints it.
     pub(crate) release: String,
     pub(crate) kernel: PathBuf,
@@ -29,8 +30,11 @@ pub(crate) struct Images {
 /// Fails with an [`Unavailable`] inside if a package cannot be fetched.
 pub(crate) fn prepare(sh: &Shell, guest: &Guest) -> Result<Images> {
     let architecture = guest.machine.debian();
-    let kernel = made(sh, "kernel", &guest.kernel_suite, architecture)?;
-    let user = made(sh, "user", &guest.user_suite, architecture)?;
+    let made = |what: &str, suite: &str, architecture: &str| {
+        fetched(cmd!(sh, "setup/guest-image {what} {suite} {architecture}")).map(PathBuf::from)
+    };
+    let kernel = made("kernel", &guest.kernel_suite, architecture)?;
+    let user = made("user", &guest.user_suite, architecture)?;
     let (machine, program) = match guest.machine {
         Machine::Amd64 => ("x86", "qemu-system-x86_64"),
         Machine::Arm64 => ("arm", "qemu-system-aarch64"),
@@ -39,12 +43,13 @@ pub(crate) fn prepare(sh: &Shell, guest: &Guest) -> Result<Images> {
         Machine::Amd64 => ("lib64/ld-linux-x86-64.so.2", "x86_64-linux-gnu"),
         Machine::Arm64 => ("lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
     };
-    let usr = made(sh, "emulator", EMULATOR_SUITE, machine)?.join("files/usr").display().to_string();
+    let usr = made("emulator", EMULATOR_SUITE, machine)?.join("files/usr").display().to_string();
     let words = format!(
         "{usr}/{loader} --library-path {usr}/lib/{triplet} {usr}/bin/{program} -L {usr}/share/qemu -L {usr}/share/seabios"
     );
     Ok(Images {
         emulator: words.split(' ').map(str::to_owned).collect(),
+        cache: kernel.with_file_name(""),
         release: sh.read_file(kernel.join("release"))?,
         kernel: kernel.join("vmlinuz"),
         modules: kernel.join("modules.cpio"),
@@ -52,27 +57,15 @@ pub(crate) fn prepare(sh: &Shell, guest: &Guest) -> Result<Images> {
     })
 }
 
-/// Returns the directory of the cache with the results of `setup/guest-image`. If it is missing, makes it beside, and renames it when it is complete.
+/// Runs a script that fetches what is missing; returns its output.
 ///
 /// # Errors
 /// Fails with an [`Unavailable`] inside if the script fails.
-pub(super) fn made(sh: &Shell, what: &str, suite: &str, machine: &str) -> Result<PathBuf> {
-    let cache = sh.create_dir(cache()?)?;
-    let lock = File::create(cache.join("setup.lock"))?;
-    lock.lock().context("wait for another set-up")?;
-    let target = cache.join(format!("{what}-{suite}-{machine}"));
-    if !target.exists() {
-        let unfinished = target.with_extension("unfinished");
-        sh.remove_path(&unfinished)?;
-        sh.create_dir(&unfinished)?;
-        let output =
-            cmd!(sh, "setup/guest-image {what} {suite} {machine} {unfinished}").quiet().ignore_status().output()?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let why = said.lines().find(|line| line.starts_with("E: ")).or(said.lines().last()).unwrap_or_default();
-            return Err(Unavailable(format!("setup/guest-image {what} {suite} {machine}: {why}")).into());
-        }
-        fs::rename(&unfinished, &target).with_context(|| format!("rename to {}", target.display()))?;
-    }
-    Ok(target)
+pub(super) fn fetched(script: Cmd<'_>) -> Result<String> {
+    let name = script.to_string();
+    let output = script.quiet().ignore_status().output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().find(|line| line.starts_with("E: ")).or(said.lines().last()).unwrap_or_default();
+    ensure!(output.status.success(), Unavailable(format!("{name}: {why}")));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

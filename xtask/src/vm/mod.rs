@@ -5,12 +5,10 @@
 
 mod bench;
 mod checks;
-mod cross;
 mod guest;
 mod images;
 mod payload;
 mod recordings;
-mod static_program;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,7 +32,10 @@ pub(crate) struct Guest {
     /// Name on the command line.
     pub(crate) name: String,
     pub(crate) machine: Machine,
-    pub(crate) pace: Pace,
+    /// The clock counts the instructions of the guest's single CPU: each takes 1 ns and one cycle, so the same work always takes the same time.
+    /// Otherwise it is the host's clock.
+    #[serde(default)]
+    pub(crate) icount: bool,
     pub(crate) cpus: u64,
     pub(crate) memory_mib: u64,
     /// Parameters on the kernel's command line in addition to those of every guest.
@@ -53,16 +54,6 @@ pub(crate) struct Guest {
     /// Loads of `bprec-load` that are recorded, all together or one with its own trampoline; the recordings are compared with perf.
     #[serde(default)]
     pub(crate) recordings: Vec<String>,
-}
-
-/// Clock of a guest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Pace {
-    /// The host's clock.
-    Time,
-    /// Instructions of the guest's single CPU: each takes 1 ns and one cycle, so the same work always takes the same time.
-    Instructions,
 }
 
 /// Emulated machine.
@@ -115,8 +106,6 @@ pub(crate) enum Task {
     Setup { guests: Vec<String> },
     /// Boot the guest, run PAYLOAD/run.sh in it as root, copy its /out to OUT/out
     Run { guest: String, payload: PathBuf, out: PathBuf },
-    /// Build bprec for Arm without shared libraries, and try it in a guest
-    Static,
     /// Run the tests of each guest
     Test { guests: Vec<String> },
 }
@@ -137,10 +126,9 @@ pub(crate) fn run(sh: &Shell, task: &Task) -> Result<()> {
         }
         Task::Run { guest, payload, out } => {
             let run = guest::run(sh, named(guest)?, payload, out, guest::LIMIT)?;
-            println!("{guest}: {} after {:.1} s", run.ended, run.seconds);
+            println!("{guest}: {}", run.ended);
             run.succeeded()
         }
-        Task::Static => static_program::make(sh),
         Task::Test { guests } => {
             let mut tally = Tally::default();
             test(&chosen(guests)?, &Builds::make(sh)?, &mut tally);
@@ -159,13 +147,6 @@ pub(crate) fn named(name: &str) -> Result<&'static Guest> {
 /// Returns the guests with these names, or all guests if there are no names.
 pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Guest>> {
     if names.is_empty() { Ok(GUESTS.iter().collect()) } else { names.iter().map(|name| named(name)).collect() }
-}
-
-/// Returns the directory of fetched and unpacked packages. The number in its path changes when the layout of the contents changes.
-pub(crate) fn cache() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = base.or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    Ok(base.context("neither XDG_CACHE_HOME nor HOME is set")?.join("bprec-vm").join("3"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use super::{GUESTS, Guest, Machine, cross};
+use super::{GUESTS, Guest, Machine, images};
 use crate::builds::{Built, built, named, workspace};
 use crate::skips;
 
@@ -119,7 +119,8 @@ pub(crate) fn cross_built(sh: &Shell) -> Result<Vec<Built>> {
     }
     // Guests run no interactive screen.
     let features = ["--no-default-features", "--features=record,static,zstd"];
-    built(cross::cargo(sh, &["test", "--no-run", "--config=profile.dev.debug=false"])?.args(features).args(wanted))
+    images::fetched(cmd!(sh, "setup/cross"))?;
+    built(cmd!(sh, "setup/cross test --no-run --config=profile.dev.debug=false {features...} {wanted...}"))
 }
 
 /// Builds a bench of a package, `bprec` and `bprec-load` for this machine, and puts them into `directory`.
@@ -135,7 +136,7 @@ pub(crate) fn with_bench(sh: &Shell, directory: &Path, package: &str, bench: &st
 
 /// Copies an executable of a machine without debug information, which is most of its size and would be unpacked at every boot.
 fn stripped(sh: &Shell, machine: Machine, built: &Built, to: &Path) -> Result<()> {
-    let strip = if machine == Machine::NATIVE { "strip".to_owned() } else { format!("{}strip", cross::TOOLS) };
+    let strip = if machine == Machine::NATIVE { "strip" } else { "aarch64-linux-gnu-strip" };
     let from = &built.path;
     sh.create_dir(to.parent().context("no directory")?)?;
     Ok(cmd!(sh, "{strip} --strip-debug -o {to} {from}").quiet().run()?)
