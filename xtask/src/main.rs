@@ -45,8 +45,6 @@ enum Task {
     Sbom,
     /// Check headers, file sizes, stray machine paths, the direction of imports, and the first words of comments
     Tree,
-    /// Check format, lints, rules of the tree, and run the tests that need no root and change nothing
-    Check,
     /// Run `cargo test ARGUMENTS` of the workspace or of `-p CRATE`, and print one line with the totals of all test programs
     Test(Arguments),
     /// Run `test` beside pinned programs, a tracer and another recorder; needs root
@@ -94,7 +92,6 @@ fn run(task: Task) -> Result<()> {
         Task::ThirdParty => components::third_party(sh),
         Task::Sbom => components::sbom(sh),
         Task::Tree => tree::check(sh),
-        Task::Check => test::offline(sh),
         Task::Test(Arguments { arguments }) => test::run(sh, &arguments),
         Task::TestBeside(Arguments { arguments }) => test::beside_others(sh, &arguments),
         Task::TestEverywhere => test::everywhere(sh),

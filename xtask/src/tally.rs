@@ -14,14 +14,14 @@ use crate::target_directory;
 /// Totals of one or more test programs.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Name of the guest; empty for this machine.
+    /// [`skips::HOST`] or the name of the guest.
     place: String,
     /// Path of the log.
     log: String,
     passed: usize,
     failed: usize,
     skipped: usize,
-    skips: Vec<Skip>,
+    skips: BTreeSet<Skip>,
     /// Tests with result `ok`, by place; some of these tests printed SKIP.
     ran: BTreeSet<(String, String)>,
     /// Lines about repetitions: [`AGAIN`] for measurements whose first values did not agree, [`UNSTEADY`] for tests that failed at first and passed in
@@ -50,9 +50,9 @@ const MAX_UNSTEADY: usize = 2;
 const MAX_SHOWN: usize = 400;
 
 impl Tally {
-    /// Returns the tally of a guest's output, with the path of the log for messages.
-    pub(crate) fn of(guest: &str, log: &str) -> Self {
-        Self { place: guest.to_owned(), log: log.to_owned(), ..Self::default() }
+    /// Returns an empty tally of a place, with the path of the log for messages.
+    pub(crate) fn of(place: &str, log: &str) -> Self {
+        Self { place: place.to_owned(), log: log.to_owned(), ..Self::default() }
     }
 
     /// Processes one output line. Returns a line to show: outside of test programs this line, at the end of a test program a summary with the counts
@@ -72,10 +72,7 @@ impl Tally {
                 // Names of tests may contain `::`. A line without a name is about the test whose output is being read.
                 let (test, reason) = rest.split_once(": ").unwrap_or((&self.test, rest));
                 self.skipped_here.insert(short(test).to_owned());
-                let skip = Skip { place: self.place.clone(), test: test.to_owned(), reason: reason.to_owned() };
-                if !self.skips.contains(&skip) {
-                    self.skips.push(skip);
-                }
+                self.skips.insert(self.skip_of(test, reason));
             }
             "test" if rest.starts_with("result: ") => return Some(self.result(rest)),
             "test" => match rest.split_once(" ... ") {
@@ -128,8 +125,8 @@ impl Tally {
     }
 
     fn keep(&mut self, printed: Vec<String>) {
-        let place = if self.place.is_empty() { String::new() } else { format!("in {}, {}:\n", self.place, self.log) };
-        self.failures.push(place + &printed[printed.len().saturating_sub(MAX_SHOWN)..].join("\n"));
+        let shown = printed[printed.len().saturating_sub(MAX_SHOWN)..].join("\n");
+        self.failures.push(format!("in {}, {}:\n{shown}", self.place, self.log));
     }
 
     /// Ends the tally. If `cargo test` failed and no line reported a failure, counts one failure.
@@ -161,15 +158,10 @@ impl Tally {
             return Vec::new();
         }
         for test in take(&mut self.failed_tests) {
-            self.repeats.push(format!("{UNSTEADY} {}: passed when run again", self.shown(&test)));
+            self.repeats.push(format!("{UNSTEADY} {} {test}: passed when run again", self.place));
         }
         (self.failed, self.passed) = (self.failed - tests, self.passed + tests);
         self.failures.drain(..).map(|failure| format!("passed when run again:\n{failure}")).collect()
-    }
-
-    /// Returns the name of a check, with the guest.
-    fn shown(&self, check: &str) -> String {
-        format!("{} {check}", self.place).trim_start().to_owned()
     }
 
     /// Adds the totals of another tally.
@@ -192,8 +184,12 @@ impl Tally {
 
     /// Counts a check that is impossible on this machine.
     pub(crate) fn skip(&mut self, check: &str, why: &str) {
-        self.skips.push(Skip { place: self.place.clone(), test: check.to_owned(), reason: why.to_owned() });
+        self.skips.insert(self.skip_of(check, why));
         self.skipped += 1;
+    }
+
+    fn skip_of(&self, test: &str, reason: &str) -> Skip {
+        Skip { place: self.place.clone(), test: test.to_owned(), reason: reason.to_owned() }
     }
 
     /// Counts a result of a script's checks: `PASS <check>`, `FAIL <check>: <why>` or `SKIP <check>: <why>`.
@@ -209,7 +205,7 @@ impl Tally {
 
     /// Counts a check that was repeated.
     pub(crate) fn repeat(&mut self, check: &str, why: &str) {
-        self.repeats.push(format!("{AGAIN} {}: {why}", self.shown(check)));
+        self.repeats.push(format!("{AGAIN} {} {check}: {why}", self.place));
     }
 
     /// Prints all skip reasons, repeated measurements, failures and the closing line. Compares the skips with the list of allowed skips and
@@ -252,9 +248,10 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::{MAX_AGAIN, MAX_UNSTEADY, Tally};
+    use crate::skips::HOST;
 
     fn tally(lines: &[&str], success: bool) -> (usize, usize, usize) {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of(HOST, "log");
         lines.iter().for_each(|line| drop(tally.line(line)));
         tally.end(success);
         (tally.passed, tally.failed, tally.skipped)
@@ -289,7 +286,7 @@ mod tests {
         ];
         lines.iter().for_each(|line| drop(tally.line(line)));
         let said: Vec<_> = tally.skips.iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["SKIP x86 it::two: no perf to ask", "SKIP x86 it::three: no file: none"]);
+        assert_eq!(said, ["SKIP x86 it::three: no file: none", "SKIP x86 it::two: no perf to ask"]);
         assert_eq!(tally.ran.iter().collect::<Vec<_>>(), [&("x86".to_owned(), "one".to_owned())]);
         assert_eq!((tally.passed, tally.skipped), (1, 2));
     }
@@ -320,7 +317,7 @@ mod tests {
             tally
         };
         let second = |lines: &[&str]| {
-            let mut tally = Tally::default();
+            let mut tally = Tally::of(HOST, "log");
             lines.iter().for_each(|line| drop(tally.line(line)));
             tally.end(true);
             tally

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use xshell::{Shell, cmd};
 
+use crate::skips::HOST;
 use crate::tally::Tally;
 use crate::vm::{self, Builds};
 use crate::{logged, target_directory};
@@ -56,34 +57,13 @@ fn here_beside_others(sh: &Shell, builds: &Builds, arguments: &[String]) -> Resu
     Ok(tally)
 }
 
-/// Runs the checks that need neither root nor network and change nothing on the machine: format, lints and rules of the tree, then the tests
-/// of the crates that read recordings and of the commands that read.
-pub(crate) fn offline(sh: &Shell) -> Result<()> {
-    cmd!(sh, "cargo fmt --all --check").quiet().run()?;
-    cmd!(sh, "cargo clippy --workspace --all-targets --locked -- -D warnings").quiet().run()?;
-    cmd!(sh, "cargo xtask tree").quiet().run()?;
-    // One cargo call for all packages: the features of a dependency depend on the set of packages that are built together.
-    let crates = OFFLINE_CRATES.map(|it| format!("--package={it}"));
-    let programs = OFFLINE_PROGRAMS.map(|it| format!("--test={it}"));
-    let test = cmd!(sh, "cargo test --locked --lib --bin xtask --example seeds {crates...} {programs...}");
-    cargo_test(test.env("BPREC_MUTATIONS", OFFLINE_MUTATIONS), &[], "check.log")?.close()
-}
-
-/// Count of damaged recordings for the mutation test in `cargo xtask check`: the full count takes minutes.
-const OFFLINE_MUTATIONS: &str = "2000";
-
-/// Crates with tests that need no privilege; the last is the crate of `bprec` itself.
-const OFFLINE_CRATES: [&str; 5] = ["bprec-format", "bprec-generate", "bprec-report", "xtask", "bprec"];
-/// Test programs of these crates. `live` is missing because it records, `limits` and `viewers` because they take long.
-const OFFLINE_PROGRAMS: [&str; 5] = ["it", "many_pairs", "mutation", "properties", "shapes"];
-
-/// Runs the tests of the workspace, and repeats the failed tests if they are few.
+/// Runs the tests of the workspace, and repeats the failed tests if they are few; or the tests of chosen crates, once.
 fn here(sh: &Shell, arguments: &[String]) -> Result<Tally> {
     let names_crates = arguments.iter().any(|it| it.starts_with("-p") || it.starts_with("--package"));
     let workspace = (!names_crates).then_some("--workspace");
     let test = || cmd!(sh, "cargo test {workspace...} {arguments...}");
     let mut tally = cargo_test(test(), &[], "test.log")?;
-    if !tally.to_run_again().is_empty() {
+    if !names_crates && !tally.to_run_again().is_empty() {
         println!("once more: {}", tally.to_run_again().join(" "));
         let second = cargo_test(test(), tally.to_run_again(), "test-again.log")?;
         tally.ran_again(second).iter().for_each(|failure| println!("{failure}"));
@@ -94,8 +74,8 @@ fn here(sh: &Shell, arguments: &[String]) -> Result<Tally> {
 /// Runs a command `cargo test`, of all tests or of those named `only`, and returns the totals. The output is kept in the file `log` of the target
 /// directory.
 fn cargo_test(test: xshell::Cmd<'_>, only: &[String], log: &str) -> Result<Tally> {
-    let mut tally = Tally::default();
     let log = target_directory().join(log);
+    let mut tally = Tally::of(HOST, &log.display().to_string());
     let limit = std::env::var("BPREC_TEST_LIMIT").unwrap_or_else(|_| LIMIT_SECONDS.to_owned());
     // cargo continues with the next test program, and the tally counts the killed program as failed.
     let runner = format!("--config=target.'cfg(unix)'.runner = ['timeout', '--signal=KILL', '{limit}']");

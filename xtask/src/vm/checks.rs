@@ -28,7 +28,7 @@ pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
         for sender in vec![sender; guest::at_once()] {
             scope.spawn(move || {
                 while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (started, mut own) = (Instant::now(), Tally::default());
+                    let (started, mut own) = (Instant::now(), Tally::of(&guest.name, "results.txt"));
                     let result = in_guest(guest, builds, &mut own);
                     // Fails only if the receiving thread has panicked.
                     sender.send((guest, started.elapsed(), own, result)).ok();
@@ -66,7 +66,7 @@ fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
         let kept = directory.join(format!("{name}.console-{boot}.log"));
         sh.copy_file(&run.console, &kept)?;
         let why = format!("{}, see {}; tested in another boot", run.ended, kept.display());
-        tally.repeat(&format!("{name} boot"), &why);
+        tally.repeat("boot", &why);
         run = guest::run(sh, guest, &payload, &out, LIMIT)?;
     }
     sh.remove_path(&payload)?;
@@ -77,9 +77,7 @@ fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
             tally.check(&format!("vm {name} {check}"), result);
         }
     }
-    let mut own = Tally::of(name, "results.txt");
-    sh.read_file(kept.join("results.txt"))?.lines().for_each(|line| own.script(&format!("vm {name}"), line));
-    tally.add(own);
+    sh.read_file(kept.join("results.txt"))?.lines().for_each(|line| tally.script(&format!("vm {name}"), line));
     // A program of which a few tests have failed has run once more.
     for path in sh.read_dir(kept.join("tests"))? {
         let mut own = test_program(sh, name, &path)?;

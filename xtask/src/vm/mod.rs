@@ -22,6 +22,7 @@ use xshell::Shell;
 pub(crate) use bench::{bill as bench_bill, exact as bench_exact};
 pub(crate) use checks::run as test;
 
+use crate::skips::HOST;
 use crate::tally::Tally;
 pub(crate) use payload::Builds;
 
@@ -130,7 +131,7 @@ pub(crate) fn run(sh: &Shell, task: &Task) -> Result<()> {
             run.succeeded()
         }
         Task::Test { guests } => {
-            let mut tally = Tally::default();
+            let mut tally = Tally::of(HOST, "");
             test(&chosen(guests)?, &Builds::make(sh)?, &mut tally);
             tally.close()
         }
