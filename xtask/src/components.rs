@@ -26,14 +26,10 @@ const SOURCE_VERSION: &str = "${source:Version}";
 /// First letters of the names of files with licences.
 const LICENCES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// Text before the table of components.
-const OPENING: &str = "# Libraries that bprec is linked with
-
-If a component offers a choice of licences (OR, or /), this project may use it under any of them that deny.toml allows. It uses \
-libbpf-rs and libbpf-sys under BSD-2-Clause.
-
-| component | version | licence |
-| --- | --- | --- |";
+/// Text before the components.
+const OPENING: &str = "# Libraries that bprec is linked with\n\nIf a component offers a choice of licences (OR, or /), this project may \
+     use it under any of them that deny.toml allows. It uses libbpf-rs and libbpf-sys under BSD-2-Clause.\n\n\
+     | component | version | licence |\n| --- | --- | --- |";
 
 /// Prints every component with its licence, then the text of each licence once.
 pub(crate) fn third_party(sh: &Shell) -> Result<()> {

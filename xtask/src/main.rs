@@ -4,10 +4,8 @@
 //! `SKIP <check>: <reason>` and succeeds.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-mod bpf;
 mod builds;
 mod components;
-mod imports;
 mod instructions;
 mod logged;
 mod pictures;
@@ -28,8 +26,6 @@ use xshell::Shell;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Task {
-    /// Rebuild every *.bpf.o from its source
-    Bpf(Mode),
     /// Count the instructions of reports under callgrind
     Instructions(Mode),
     /// Make the pictures of README.md; needs chromium and tmux
@@ -85,7 +81,6 @@ fn run(task: Task) -> Result<()> {
     std::env::set_current_dir(Path::new(&manifest).join(".."))?;
     let sh = &Shell::new()?;
     match task {
-        Task::Bpf(Mode { check }) => bpf::run(sh, check),
         Task::Instructions(Mode { check }) => instructions::run(sh, check),
         Task::Pictures(Mode { check }) => pictures::run(sh, check),
         Task::Release { check } => release::check(sh, check.flatten().as_deref()),

@@ -24,20 +24,16 @@ pub(crate) fn check(sh: &Shell, tag: Option<&str>) -> Result<()> {
         }
     }
     let changes = sh.read_file("CHANGELOG.md")?;
-    let is_own = |line: &&str| line.strip_prefix("## ").and_then(|it| it.split(' ').next()) == Some(version);
-    let heading = changes.lines().find(is_own);
     let own = format!("v{version}");
     if let Some(tag) = tag.filter(|tag| *tag != own) {
         problems.push(format!("the tag {tag} is not {own}"));
     }
     let tags = cmd!(sh, "git tag --points-at HEAD").quiet().read()?;
     let is_tagged = tag.is_some() || tags.lines().any(|tag| tag == own);
-    match heading {
-        None => problems.push(format!("CHANGELOG.md has no heading for {version}")),
-        Some(heading) if is_tagged && heading.contains("unreleased") => {
-            problems.push(format!("CHANGELOG.md says: {heading}"))
-        }
-        Some(_) => {}
+    let is_own = |line: &&str| line.strip_prefix("## ").and_then(|it| it.split(' ').next()) == Some(version);
+    let heading = changes.lines().find(is_own);
+    if heading.is_none_or(|heading| is_tagged && heading.contains("unreleased")) {
+        problems.push(format!("CHANGELOG.md has this heading for {version}: {}", heading.unwrap_or("none")));
     }
     ensure!(problems.is_empty(), "not ready for release:\n  {}", problems.join("\n  "));
     println!("{version} can be released; its bill of materials has {} components", components::linked(sh)?.len());

@@ -1,5 +1,6 @@
 //! Checks the rules for every source file.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use anyhow::{Result, ensure};
 use walkdir::{DirEntry, WalkDir};
 use xshell::Shell;
 
-use crate::{imports, skips};
+use crate::skips;
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
@@ -25,14 +26,24 @@ const NAMED_TESTS: [&str; 3] = ["format/tests", "report/tests", "tests"];
 /// First words that are not allowed in a comment: a comment opens with a noun or a verb.
 const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
 
+/// Crates, each with its folders in their required order: a folder imports only from folders before it. Tests are excluded.
+const ORDERED_FOLDERS: [(&str, &[&str]); 2] = [
+    ("bpf/src", &["sys", "inspect", "programs"]),
+    ("report/src", &["options", "model", "input", "index", "pass", "query", "view", "export", "stream"]),
+];
+
+/// A crate: its directory of sources, its folders in their required order, and the folder of each name that its root exports.
+type Crate = (&'static str, &'static [&'static str], BTreeMap<String, String>);
+
 /// Checks headers, sizes, contents and imports of all sources.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
     let (mut checked, mut wrong, mut code) = (0, Vec::new(), String::new());
-    let crates = imports::crates(sh)?;
+    let read = |(root, folders)| Ok((root, folders, exported(&sh.read_file(format!("{root}/lib.rs"))?)));
+    let crates = ORDERED_FOLDERS.into_iter().map(read).collect::<Result<Vec<Crate>>>()?;
     for path in files_under(".")? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
-        let found = [faults(&path, &text), unnamed_program(&path), imports::faults(&path, &text, &crates)].concat();
+        let found = [faults(&path, &text), unnamed_program(&path), late_imports(&path, &text, &crates)].concat();
         wrong.extend(found.into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
         if path.ends_with(".rs") {
@@ -96,6 +107,46 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
+/// Maps each name that a crate's root exports (`pub use folder::part::{Name, Other};`) to its folder.
+fn exported(lib: &str) -> BTreeMap<String, String> {
+    let statements = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';')?.0.split_once("::"));
+    statements.flat_map(|(folder, rest)| words(rest).map(move |name| (name.to_owned(), folder.to_owned()))).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Returns the imports from folders that come after the folder of the file.
+fn late_imports(path: &str, text: &str, crates: &[Crate]) -> Vec<String> {
+    let rank = |(root, folders, _): &Crate| {
+        let (folder, _) = path.strip_prefix(root)?.strip_prefix('/')?.split_once('/')?;
+        folders.iter().position(|it| *it == folder)
+    };
+    let found = crates.iter().find_map(|it| Some((it, rank(it)?))).filter(|_| !path.ends_with("tests.rs"));
+    let Some(((_, folders, exported), own)) = found else { return vec![] };
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code: String = text.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join(" ");
+    let names = code.split("crate::").skip(1).flat_map(|rest| {
+        let mut depth = 0;
+        let list = match rest.strip_prefix('{').and_then(|list| list.split(';').next()) {
+            // Only names directly below the root matter; a name in inner braces is below one of these names.
+            Some(list) => list.replace(
+                |c| {
+                    depth += i32::from(c == '{') - i32::from(c == '}');
+                    depth != 0
+                },
+                "",
+            ),
+            None => words(rest).take(1).collect(),
+        };
+        list.split(',').filter_map(|part| words(part).next().map(str::to_owned)).collect::<Vec<_>>()
+    });
+    let targets = names.map(|name| exported.get(&name).cloned().unwrap_or(name));
+    let later = targets.filter(|target| folders[own + 1..].contains(&target.as_str()));
+    later.map(|target| format!("imports {target}, a later folder")).collect()
+}
+
 /// Returns every file below a directory in sorted order, without build output, version control and symbolic links.
 pub(crate) fn files_under(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let all = WalkDir::new(directory).sort_by_file_name().into_iter();
@@ -106,7 +157,7 @@ pub(crate) fn files_under(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{faults, opens_badly};
+    use super::{Crate, exported, faults, late_imports, opens_badly};
 
     #[test]
     fn comments_open_with_a_noun_or_a_verb() {
@@ -139,5 +190,31 @@ mod tests {
         assert_eq!(faults("report/src/index/mod.rs", "//! Doc.\n"), Vec::<String>::new());
         assert_eq!(faults("report/src/index.rs", "//! Doc.\n").len(), 1);
         assert_eq!(faults("README.md", concat!("see /wo", "rk/x\n")).len(), 1);
+    }
+
+    #[test]
+    fn folders_are_in_order() {
+        let names = exported("mod low;\npub use low::inner::A;\npub use high::{\n    B, C,\n};\n");
+        let crates: [Crate; 1] = [("x/src", &["low", "high"], names)];
+        let of = |text: &str| late_imports("x/src/low/x.rs", text, &crates);
+        for allowed in [
+            "use crate::low::y;\nuse crate::{A, error::{high, D}};",
+            "// crate::high::Y",
+            "fn f() {}\n#[cfg(test)]\nmod tests { use crate::high::Y; }",
+        ] {
+            assert_eq!(of(allowed), Vec::<String>::new(), "{allowed}");
+        }
+        for refused in [
+            "use crate::high::Y;",
+            "use crate::{\n    low::{a, b},\n    high::Y,\n};",
+            "use crate::{low::{a::{b, c}}, B};",
+            "fn f() { crate::C::new() }",
+        ] {
+            assert_eq!(of(refused), ["imports high, a later folder"], "{refused}");
+        }
+        assert!(late_imports("x/src/high/x.rs", "use crate::A;", &crates).is_empty());
+        assert!(late_imports("x/src/session.rs", "use crate::high;", &crates).is_empty());
+        assert!(late_imports("x/src/low/tests.rs", "use crate::high;", &crates).is_empty());
+        assert!(late_imports("y/src/low/x.rs", "use crate::high;", &crates).is_empty());
     }
 }
