@@ -8,7 +8,7 @@ use xshell::{Cmd, Shell, cmd};
 
 /// Executable that cargo built.
 pub(crate) struct Built {
-    /// Directory of the crate below the root.
+    /// Directory of the crate below the root; `bprec` for the crate at the root.
     pub(crate) package: String,
     pub(crate) name: String,
     pub(crate) is_test: bool,
@@ -24,7 +24,8 @@ pub(crate) fn built(cargo: Cmd<'_>) -> Result<Vec<Built>> {
         let Message::CompilerArtifact(it) = message.context("read the output of cargo")? else { continue };
         let Some(path) = it.executable else { continue };
         let package = it.manifest_path.parent().context("a manifest has no directory")?;
-        let package = package.strip_prefix(&sources).unwrap_or(package).to_string();
+        let package =
+            package.strip_prefix(&sources).ok().filter(|it| *it != "").map_or("bprec".into(), |it| it.to_string());
         built.push(Built { package, name: it.target.name, is_test: it.profile.test, path: path.into() });
     }
     Ok(built)

@@ -15,8 +15,7 @@ pub(crate) fn run(sh: &Shell, check: bool) -> Result<()> {
         println!("SKIP instructions: valgrind is not installed");
         return Ok(());
     }
-    let build = ["build", "--release", "--package=bprec-report", "--bench=instructions", "--features=zstd"];
-    let built = built(cmd!(sh, "cargo {build...}"))?;
+    let built = built(cmd!(sh, "cargo build --release --package bprec-report --bench instructions --features zstd"))?;
     // cargo counts a bench as a test program.
     let bench = &named(&built, "instructions", true)?.path;
     let (directory, mut table, mut grown) = (sh.create_temp_dir()?, String::new(), Vec::new());

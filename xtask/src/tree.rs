@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use walkdir::{DirEntry, WalkDir};
+use walkdir::WalkDir;
 use xshell::Shell;
 
 use crate::skips;
@@ -40,10 +39,13 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     let (mut checked, mut wrong, mut code) = (0, Vec::new(), String::new());
     let read = |(root, folders)| Ok((root, folders, exported(&sh.read_file(format!("{root}/lib.rs"))?)));
     let crates = ORDERED_FOLDERS.into_iter().map(read).collect::<Result<Vec<Crate>>>()?;
-    for path in files_under(".")? {
-        let Ok(text) = fs::read_to_string(&path) else { continue };
-        let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
-        let found = [faults(&path, &text), unnamed_program(&path), late_imports(&path, &text, &crates)].concat();
+    let all = WalkDir::new(".").sort_by_file_name().into_iter();
+    for entry in all.filter_entry(|entry| ["target", ".git"].iter().all(|name| entry.file_name() != *name)) {
+        let entry = entry?;
+        let text = fs::read_to_string(entry.path()).ok().filter(|_| entry.file_type().is_file());
+        let Some(text) = text else { continue };
+        let path = entry.path().strip_prefix(".")?.display().to_string();
+        let found = [faults(&path, &text), late_imports(&path, &text, &crates)].concat();
         wrong.extend(found.into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
         if path.ends_with(".rs") {
@@ -65,14 +67,13 @@ fn opens_badly(line: &str) -> bool {
     comment.and_then(|text| text.split_once([' ', ','])).is_some_and(|(word, _)| OPENS_BADLY.contains(&word))
 }
 
-/// Returns a fault if the file is a test that no test program includes.
-fn unnamed_program(path: &str) -> Vec<String> {
-    let Some((directory, name)) = path.strip_suffix(".rs").and_then(|it| it.rsplit_once('/')) else { return vec![] };
+/// Returns true if the file is a test that no test program includes.
+fn is_unnamed_test(path: &str) -> bool {
+    let Some((directory, name)) = path.strip_suffix(".rs").and_then(|it| it.rsplit_once('/')) else { return false };
     let read = |list: &str| fs::read_to_string(format!("{directory}/{list}")).unwrap_or_default();
     let lists = || ["../Cargo.toml", "main.rs", "live.rs"].map(read).concat();
     let is_in = |lists: &str| lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""));
-    let is_unnamed = NAMED_TESTS.contains(&directory) && name != "main" && !is_in(&lists());
-    Vec::from_iter(is_unnamed.then(|| "no test program includes it".to_owned()))
+    NAMED_TESTS.contains(&directory) && name != "main" && !is_in(&lists())
 }
 
 fn faults(path: &str, text: &str) -> Vec<String> {
@@ -90,20 +91,18 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     let has_purpose = path.ends_with("/tests.rs") || text.starts_with("//!");
     rule(!rust || has_purpose, "does not open with its purpose (`//!`)");
     rule(!(c || rust) || lines <= MAX_LINES, &format!("has {lines} lines, more than {MAX_LINES}"));
+    rule(!is_unnamed_test(path), "no test program includes it");
     for (root, top) in WITH_FOLDERS {
         let is_placed = path.strip_prefix(root).is_none_or(|name| name.contains('/') || top.contains(&name));
         rule(is_placed, &format!("is in none of the folders of {root}"));
     }
-    if bpf_program || rust {
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| opens_badly(line));
-        let words = OPENS_BADLY.join("/");
-        faults
-            .extend(lines.map(|(at, _)| format!("line {at}: a comment opens with {words}, not with a noun or a verb")));
+    let words = OPENS_BADLY.join("/");
+    for (at, _) in (1..).zip(text.lines()).filter(|(_, line)| (bpf_program || rust) && opens_badly(line)) {
+        rule(false, &format!("line {at}: a comment opens with {words}, not with a noun or a verb"));
     }
     // Expected outputs of recordings may contain paths of the machine on which they were recorded.
-    if !path.starts_with("fixtures/recordings/") {
-        faults.extend(MACHINE_PATHS.iter().filter(|word| text.contains(**word)).map(|word| format!("contains {word}")));
-    }
+    let is_recorded = path.starts_with("fixtures/recordings/");
+    MACHINE_PATHS.iter().for_each(|word| rule(is_recorded || !text.contains(word), &format!("contains {word}")));
     faults
 }
 
@@ -129,15 +128,13 @@ fn late_imports(path: &str, text: &str, crates: &[Crate]) -> Vec<String> {
     let code: String = text.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join(" ");
     let names = code.split("crate::").skip(1).flat_map(|rest| {
         let mut depth = 0;
-        let list = match rest.strip_prefix('{').and_then(|list| list.split(';').next()) {
-            // Only names directly below the root matter; a name in inner braces is below one of these names.
-            Some(list) => list.replace(
-                |c| {
-                    depth += i32::from(c == '{') - i32::from(c == '}');
-                    depth != 0
-                },
-                "",
-            ),
+        // Only names directly below the root matter; a name in inner braces is below one of these names.
+        let is_below_root = |c: &char| {
+            depth += i32::from(*c == '{') - i32::from(*c == '}');
+            depth == 0
+        };
+        let list: String = match rest.strip_prefix('{') {
+            Some(list) => list.chars().take_while(|c| *c != ';').filter(is_below_root).collect(),
             None => words(rest).take(1).collect(),
         };
         list.split(',').filter_map(|part| words(part).next().map(str::to_owned)).collect::<Vec<_>>()
@@ -145,14 +142,6 @@ fn late_imports(path: &str, text: &str, crates: &[Crate]) -> Vec<String> {
     let targets = names.map(|name| exported.get(&name).cloned().unwrap_or(name));
     let later = targets.filter(|target| folders[own + 1..].contains(&target.as_str()));
     later.map(|target| format!("imports {target}, a later folder")).collect()
-}
-
-/// Returns every file below a directory in sorted order, without build output, version control and symbolic links.
-pub(crate) fn files_under(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
-    let all = WalkDir::new(directory).sort_by_file_name().into_iter();
-    let kept = all.filter_entry(|entry| ["target", ".git"].iter().all(|name| entry.file_name() != *name));
-    let entries = kept.collect::<Result<Vec<_>, _>>()?.into_iter();
-    Ok(entries.filter(|entry| entry.file_type().is_file()).map(DirEntry::into_path).collect())
 }
 
 #[cfg(test)]

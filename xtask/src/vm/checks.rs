@@ -1,6 +1,5 @@
 //! `cargo xtask vm test`: runs the tests and checks in guests and counts the results.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -23,33 +22,24 @@ const BOOTS: usize = 3;
 /// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest when it ends.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
     let (next, (sender, ended)) = (&AtomicUsize::new(0), mpsc::channel());
-    let mut unavailable: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     thread::scope(|scope| {
         for sender in vec![sender; guest::at_once()] {
             scope.spawn(move || {
                 while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (started, mut own) = (Instant::now(), Tally::of(&guest.name, "results.txt"));
-                    let result = in_guest(guest, builds, &mut own);
+                    match in_guest(guest, builds, &mut own) {
+                        Ok(()) => {}
+                        Err(why) if why.is::<Unavailable>() => own.skip("vm", &format!("guest: {why}")),
+                        Err(why) => own.check(&format!("vm {}", guest.name), Err(why)),
+                    }
+                    println!("vm {}: {} s", guest.name, started.elapsed().as_secs());
                     // Fails only if the receiving thread has panicked.
-                    sender.send((guest, started.elapsed(), own, result)).ok();
+                    sender.send(own).ok();
                 }
             });
         }
-        for (guest, time, own, result) in ended {
-            tally.add(own);
-            println!("vm {}: {} s", guest.name, time.as_secs());
-            match result {
-                Ok(()) => {}
-                Err(why) if why.is::<Unavailable>() => {
-                    unavailable.entry(why.to_string()).or_default().push(&guest.name)
-                }
-                Err(why) => tally.check(&format!("vm {}", guest.name), Err(why)),
-            }
-        }
+        ended.into_iter().for_each(|own| tally.add(own));
     });
-    for (why, names) in unavailable {
-        tally.skip(&format!("vm {}", names.join(" ")), &format!("guest: {why}"));
-    }
 }
 
 /// Runs one guest and adds its checks to `tally`.
@@ -58,17 +48,14 @@ fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
     let directory = target_directory().join("vm");
     let (out, payload) = (directory.join(name), directory.join(format!("{name}.payload")));
     builds.assemble(sh, &payload, guest)?;
-    let mut run = guest::run(sh, guest, &payload, &out, LIMIT)?;
-    for boot in 1..BOOTS {
-        if run.booted {
-            break;
-        }
+    let mut boots = 1..BOOTS;
+    let run = loop {
+        let run = guest::run(sh, guest, &payload, &out, LIMIT)?;
+        let Some(boot) = boots.next().filter(|_| !run.booted) else { break run };
         let kept = directory.join(format!("{name}.console-{boot}.log"));
         sh.copy_file(&run.console, &kept)?;
-        let why = format!("{}, see {}; tested in another boot", run.ended, kept.display());
-        tally.repeat("boot", &why);
-        run = guest::run(sh, guest, &payload, &out, LIMIT)?;
-    }
+        tally.repeat("boot", &format!("{}, see {}; tested in another boot", run.ended, kept.display()));
+    };
     sh.remove_path(&payload)?;
     run.succeeded()?;
     let kept = out.join("out");

@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use xshell::{Shell, cmd};
+use xshell::{Cmd, Shell, cmd};
 
-use super::images::{self, Images};
-use super::{Guest, Machine};
+use super::{Guest, Machine, Unavailable};
 use crate::logged;
 
+/// Suite of the emulator, independent of this machine's release. Older emulators sometimes lose the processor's flags (seen with
+/// 7.2), and then a guest dies without a fault of bprec.
+const EMULATOR_SUITE: &str = "trixie";
 /// Default time limit of a guest.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// Limit on the time until the payload starts. This takes some seconds, on a busy machine longer.
@@ -29,6 +31,64 @@ const ARCHIVE: &str =
     r#"cd "$1" && find . -mindepth 1 -print0 | cpio --create --format=newc --null --owner=0:0 --quiet >>"$2""#;
 /// Exit status of `timeout` after it has ended the command.
 const TIMED_OUT: i32 = 124;
+
+/// Boot files of a guest, and the emulator.
+pub(crate) struct Images {
+    /// Command that starts the emulator with its own dynamic linker and libraries, independent of this machine's packages.
+    pub(crate) emulator: Vec<String>,
+    /// Directory of all images.
+    pub(crate) cache: PathBuf,
+    /// Release as `uname -r` prints it.
+    pub(crate) release: String,
+    pub(crate) kernel: PathBuf,
+    pub(crate) modules: PathBuf,
+    pub(crate) user: PathBuf,
+}
+
+/// Makes the missing images of a guest.
+///
+/// # Errors
+/// Fails with an [`Unavailable`] inside if a package cannot be fetched.
+pub(crate) fn prepare(sh: &Shell, guest: &Guest) -> Result<Images> {
+    let made = |what: &str, suite: &str, machine: &str| {
+        fetched(cmd!(sh, "setup/guest-image {what} {suite} {machine}")).map(PathBuf::from)
+    };
+    let (architecture, machine, program) = match guest.machine {
+        Machine::Amd64 => ("amd64", "x86", "qemu-system-x86_64"),
+        Machine::Arm64 => ("arm64", "arm", "qemu-system-aarch64"),
+    };
+    let kernel = made("kernel", &guest.kernel_suite, architecture)?;
+    let user = made("user", &guest.user_suite, architecture)?;
+    let (loader, triplet) = match Machine::NATIVE {
+        Machine::Amd64 => ("lib64/ld-linux-x86-64.so.2", "x86_64-linux-gnu"),
+        Machine::Arm64 => ("lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
+    };
+    let usr = made("emulator", EMULATOR_SUITE, machine)?.join("files/usr").display().to_string();
+    let words = format!(
+        "{usr}/{loader} --library-path {usr}/lib/{triplet} {usr}/bin/{program} -L {usr}/share/qemu -L {usr}/share/seabios"
+    );
+    Ok(Images {
+        emulator: words.split(' ').map(str::to_owned).collect(),
+        cache: kernel.with_file_name(""),
+        release: sh.read_file(kernel.join("release"))?,
+        kernel: kernel.join("vmlinuz"),
+        modules: kernel.join("modules.cpio"),
+        user: user.join("user.cpio"),
+    })
+}
+
+/// Runs a script that fetches what is missing; returns its output.
+///
+/// # Errors
+/// Fails with an [`Unavailable`] inside if the script fails.
+pub(super) fn fetched(script: Cmd<'_>) -> Result<String> {
+    let name = script.to_string();
+    let output = script.quiet().ignore_status().output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().find(|line| line.starts_with("E: ")).or(said.lines().last()).unwrap_or_default();
+    ensure!(output.status.success(), Unavailable(format!("{name}: {why}")));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
 
 /// Outcome of a run.
 pub(crate) struct Run {
@@ -53,7 +113,7 @@ impl Run {
 /// [`at_once`] guests run. Makes the images that are missing.
 pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: Duration) -> Result<Run> {
     ensure!(payload.join("run.sh").is_file(), "{} has no run.sh", payload.display());
-    let Images { cache, emulator, kernel, modules, user, .. } = images::prepare(sh, guest)?;
+    let Images { cache, emulator, kernel, modules, user, .. } = prepare(sh, guest)?;
     sh.remove_path(out)?;
     let kept = sh.create_dir(out.join("out"))?;
     let turn = turn(&cache)?;
@@ -97,8 +157,7 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
     sh.remove_path(&initrd)?;
     // A disk on which the guest has written nothing is an empty archive.
     if status.code() != Some(TIMED_OUT) {
-        let options = ["--extract", "--no-same-owner", "--warning=no-timestamp"];
-        cmd!(sh, "tar {options...} --file {results} --directory {kept}").quiet().run()?;
+        cmd!(sh, "tar -x --no-same-owner --warning=no-timestamp --file {results} --directory {kept}").quiet().run()?;
     }
     sh.remove_path(&results)?;
     let code = fs::read_to_string(kept.join("status.txt")).ok().and_then(|text| text.trim().parse().ok());

@@ -6,7 +6,6 @@
 mod bench;
 mod checks;
 mod guest;
-mod images;
 mod payload;
 mod recordings;
 
@@ -70,14 +69,6 @@ pub(crate) enum Machine {
 impl Machine {
     /// Machine on which `xtask` runs.
     pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
-
-    /// Debian's name of the architecture.
-    pub(crate) fn debian(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
 }
 
 impl Guest {
@@ -117,7 +108,7 @@ pub(crate) fn run(sh: &Shell, task: &Task) -> Result<()> {
         Task::Setup { guests } => {
             let guests = chosen(guests)?;
             for guest in &guests {
-                let images = images::prepare(sh, guest)?;
+                let images = guest::prepare(sh, guest)?;
                 println!("{}: kernel {}, programs of {}", guest.name, images.release, guest.user_suite);
             }
             if guests.iter().any(|guest| guest.machine == Machine::Arm64 && Machine::NATIVE == Machine::Amd64) {

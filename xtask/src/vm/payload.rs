@@ -1,18 +1,18 @@
 //! Payload of the guests: the project's binaries, and the test programs that use the kernel.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use super::{GUESTS, Guest, Machine, images};
+use super::{GUESTS, Guest, Machine, guest};
 use crate::builds::{Built, built, named, workspace};
-use crate::skips;
+use crate::{skips, target_directory};
 
-/// Directories of the crates with test programs that use the kernel ("" is the root). Tests of other crates do not depend on the kernel.
-const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
+/// Directories of the crates with test programs that use the kernel. Tests of other crates do not depend on the kernel.
+const TESTED: [&str; 4] = ["bpf", "fixtures", "record", "bprec"];
 /// Test programs of the root crate that do not depend on the kernel.
 const SAME_EVERYWHERE: [&str; 3] = ["it", "limits", "viewers"];
 /// Test program of the root crate; a guest runs the tests of some of its files, each file in a separate process.
@@ -62,7 +62,7 @@ impl Builds {
         }
         let mut runs = Vec::new();
         for test in built {
-            let program = shown(test);
+            let program = format!("{}-{}", test.package, test.name);
             let of_it: Vec<_> = self.runs(test).into_iter().filter(|(name, _)| guest.tests(name)).collect();
             if !of_it.is_empty() {
                 stripped(sh, guest.machine, test, &directory.join("tests").join(&program))?;
@@ -96,14 +96,9 @@ impl Builds {
         match test.name.as_str() {
             name if !asks_the_kernel || SAME_EVERYWHERE.contains(&name) => Vec::new(),
             LIVE => self.files.iter().map(|file| (format!("bprec-{file}"), format!("{file}::"))).collect(),
-            _ => vec![(shown(test), String::new())],
+            _ => vec![(format!("{}-{}", test.package, test.name), String::new())],
         }
     }
-}
-
-/// Returns the name of a test program in guests.
-fn shown(test: &Built) -> String {
-    format!("{}-{}", if test.package.is_empty() { "bprec" } else { &test.package }, test.name)
 }
 
 /// Builds for Arm the test programs that guests list, and the binaries of their crates.
@@ -119,19 +114,21 @@ pub(crate) fn cross_built(sh: &Shell) -> Result<Vec<Built>> {
     }
     // Guests run no interactive screen.
     let features = ["--no-default-features", "--features=record,static,zstd"];
-    images::fetched(cmd!(sh, "setup/cross"))?;
+    guest::fetched(cmd!(sh, "setup/cross"))?;
     built(cmd!(sh, "setup/cross test --no-run --config=profile.dev.debug=false {features...} {wanted...}"))
 }
 
-/// Builds a bench of a package, `bprec` and `bprec-load` for this machine, and puts them into `directory`.
-pub(crate) fn with_bench(sh: &Shell, directory: &Path, package: &str, bench: &str) -> Result<()> {
+/// Builds a bench of a package, `bprec` and `bprec-load` for this machine. Returns the directory with them.
+pub(crate) fn with_bench(sh: &Shell, package: &str, bench: &str) -> Result<PathBuf> {
+    let directory = target_directory().join("vm/bench/payload");
     let packages = ["--package", package, "--package", "bprec", "--package", "bprec-fixtures"];
     let built = built(cmd!(sh, "cargo build --bench {bench} --bin bprec --bin bprec-load {packages...}"))?;
-    sh.remove_path(directory)?;
+    sh.remove_path(&directory)?;
     // cargo counts a bench as a test program.
-    [(bench, true), ("bprec", false), ("bprec-load", false)].iter().try_for_each(|(name, is_test)| {
-        stripped(sh, Machine::NATIVE, named(&built, name, *is_test)?, &directory.join(name))
-    })
+    for (name, is_test) in [(bench, true), ("bprec", false), ("bprec-load", false)] {
+        stripped(sh, Machine::NATIVE, named(&built, name, is_test)?, &directory.join(name))?;
+    }
+    Ok(directory)
 }
 
 /// Copies an executable of a machine without debug information, which is most of its size and would be unpacked at every boot.

@@ -97,8 +97,7 @@ impl Recording<'_> {
             let lines = ["others", "entry_unattributed", "interpreted", "counting_programs"];
             let rest: u64 = lines.iter().map(|line| of(&event[line])).sum();
             let total = of(&event["total"]);
-            let is_whole = total > 0 && rows + rest == total;
-            ensure!(is_whole, "{unit}: {rows} in rows and {rest} in other lines, total {total}");
+            ensure!(total > 0 && rows + rest == total, "{unit}: {rows} in rows, {rest} in other lines, total {total}");
         }
         Ok(())
     }
