@@ -9,8 +9,8 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// Starts a command; returns the lines of its output and errors, which are also written to `log`. The channel closes after the last process that holds
-/// the output has ended.
+/// Starts a command; returns the lines of its output and errors, which are also written to `log`. The channel closes after the last process that
+/// holds the output has ended.
 pub(crate) fn spawn(mut command: Command, log: &Path) -> Result<(Child, Receiver<io::Result<String>>)> {
     let mut kept = File::create(log).with_context(|| format!("create {}", log.display()))?;
     // One pipe for standard output and standard error keeps the lines in order.

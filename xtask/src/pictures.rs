@@ -72,8 +72,8 @@ fn draw_all(sh: &Shell, into: &Path) -> Result<()> {
     let (page, picture) = (absolute(target_directory().join("picture.html"))?, into.join(PAGE));
     cmd!(sh, "{bprec} export --to html -i {PAGE_OF} -o {page}").quiet().run()?;
     let size = format!("--window-size={},{}", PAGE_SIZE.0, PAGE_SIZE.1);
-    // chromium does not start as root with its sandbox. Without the sandbox, it opens only the page made here. Without the option of compositor stages,
-    // a picture may lack parts that were not drawn in time.
+    // chromium does not start as root with its sandbox. Without the sandbox, it opens only the page made here. Without the option of compositor
+    // stages, a picture may lack parts that were not drawn in time.
     let chromium = cmd!(
         sh,
         "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=3000

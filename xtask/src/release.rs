@@ -6,16 +6,14 @@ use xshell::{Shell, cmd};
 
 use crate::components;
 
-/// Directories of the workspaces that are released. The fuzzers are not released.
-const RELEASED: [&str; 2] = [".", "fleet"];
-
 /// Checks versions, the list of changes and the bill of materials. If `tag` is given or HEAD has the tag `vVERSION`, the heading in the list of
 /// changes must have a date instead of `unreleased`. `setup/package` checks that builds are reproducible and that packages work; `setup/deny` checks
 /// licences.
 pub(crate) fn check(sh: &Shell, tag: Option<&str>) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let mut problems = Vec::new();
-    for directory in RELEASED {
+    // The workspace of the fuzzers is not released.
+    for directory in [".", "fleet"] {
         let metadata = cmd!(sh, "cargo metadata --no-deps --format-version 1 --manifest-path {directory}/Cargo.toml");
         let metadata: Value = serde_json::from_str(&metadata.quiet().read()?)?;
         let lock: Value = toml::from_str(&sh.read_file(format!("{directory}/Cargo.lock"))?)?;

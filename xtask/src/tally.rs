@@ -24,8 +24,8 @@ pub(crate) struct Tally {
     skips: BTreeSet<Skip>,
     /// Tests with result `ok`, by place; some of these tests printed SKIP.
     ran: BTreeSet<(String, String)>,
-    /// Lines about repetitions: [`AGAIN`] for measurements whose first values did not agree, [`UNSTEADY`] for tests that failed at first and passed in
-    /// a second run.
+    /// Lines about repetitions: [`AGAIN`] for measurements whose first values did not agree, [`UNSTEADY`] for tests that failed at first and passed
+    /// in a second run.
     repeats: Vec<String>,
     /// Messages about failures, each with the last output of its test program.
     failures: Vec<String>,

@@ -170,9 +170,9 @@ pub(crate) fn run(sh: &Shell, guest: &Guest, payload: &Path, out: &Path, limit: 
     Ok(Run { booted, code, ended, console })
 }
 
-/// Runs the emulator to its end, which `timeout` brings about after `limit`, or ends it if the payload has not started within [`BOOT_LIMIT`]. The output
-/// of the emulator and of the guest goes to `console`; progress lines of `init.sh` and of the payload are also printed. Returns true if the payload was
-/// started.
+/// Runs the emulator to its end, which `timeout` brings about after `limit`, or ends it if the payload has not started within [`BOOT_LIMIT`]. The
+/// output of the emulator and of the guest goes to `console`; progress lines of `init.sh` and of the payload are also printed. Returns true if the
+/// payload was started.
 fn watched(emulator: Command, name: &str, console: &Path, limit: Duration) -> Result<(ExitStatus, bool)> {
     let (mut running, lines) = logged::spawn(emulator, console)?;
     let (mut booted, mut deadline) = (false, Instant::now() + BOOT_LIMIT);

@@ -19,8 +19,6 @@ const SAME_EVERYWHERE: [&str; 3] = ["it", "limits", "viewers"];
 const LIVE: &str = "live";
 /// Binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
-/// Source directory of the objects that test programs read.
-const OBJECTS: &str = "fixtures/bpf";
 
 /// Builds that guests run, made once for all of them.
 pub(crate) struct Builds {
@@ -75,7 +73,8 @@ impl Builds {
         }
         runs.sort_unstable();
         let sources = sh.create_dir(directory.join("sources/fixtures"))?;
-        cmd!(sh, "cp -r {OBJECTS} {sources}").quiet().run()?;
+        // Objects that test programs read.
+        cmd!(sh, "cp -r fixtures/bpf {sources}").quiet().run()?;
         let built_at = named(built, BINARIES[0], false)?.path.parent().context("the binary has no directory")?;
         for (file, text) in [
             ("run.sh", include_str!("run.sh").to_owned()),
