@@ -1,14 +1,14 @@
 //! Executables that cargo builds from this workspace.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use cargo_metadata::Message;
 use xshell::{Cmd, Shell, cmd};
 
 /// Executable that cargo built.
 pub(crate) struct Built {
-    /// Directory of the crate below the root.
+    /// Directory of the crate below the root; `bprec` for the crate at the root.
     pub(crate) package: String,
     pub(crate) name: String,
     pub(crate) is_test: bool,
@@ -20,17 +20,13 @@ pub(crate) fn built(cargo: Cmd<'_>) -> Result<Vec<Built>> {
     let sources = std::env::current_dir()?;
     let messages = cargo.args(["--locked", "--message-format=json-render-diagnostics"]).quiet().read()?;
     let mut built = Vec::new();
-    for message in serde_json::Deserializer::from_str(&messages).into_iter::<Value>() {
-        let message = message.context("read the output of cargo")?;
-        let Some(path) = message["executable"].as_str() else { continue };
-        let manifest = Path::new(message["manifest_path"].as_str().context("a target has no manifest")?);
-        let package = manifest.parent().and_then(|directory| directory.strip_prefix(&sources).ok()).unwrap_or(manifest);
-        built.push(Built {
-            package: package.to_string_lossy().into_owned(),
-            name: message["target"]["name"].as_str().context("a target has no name")?.to_owned(),
-            is_test: message["profile"]["test"] == true,
-            path: path.into(),
-        });
+    for message in Message::parse_stream(messages.as_bytes()) {
+        let Message::CompilerArtifact(it) = message.context("read the output of cargo")? else { continue };
+        let Some(path) = it.executable else { continue };
+        let package = it.manifest_path.parent().context("a manifest has no directory")?;
+        let package =
+            package.strip_prefix(&sources).ok().filter(|it| *it != "").map_or("bprec".into(), |it| it.to_string());
+        built.push(Built { package, name: it.target.name, is_test: it.profile.test, path: path.into() });
     }
     Ok(built)
 }

@@ -1,10 +1,9 @@
 //! Components that bprec is linked with, for redistributors: the texts of the licences, and a bill of materials.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use serde::Deserialize;
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::{MetadataCommand, Package};
 use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
@@ -24,45 +23,33 @@ const IN_STATIC: [(&str, &str, &str); 3] = [
 /// Format with which dpkg prints the version of the source of a package.
 const SOURCE_VERSION: &str = "${source:Version}";
 
-/// A package that `bprec` is linked with, as `cargo metadata` describes it.
-#[derive(Deserialize)]
-pub(crate) struct Component {
-    name: String,
-    version: String,
-    license: String,
-    source: Option<String>,
-    manifest_path: PathBuf,
-}
+/// First letters of the names of files with licences.
+const LICENCES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
+
+/// Text before the components.
+const OPENING: &str = "# Libraries that bprec is linked with\n\nIf a component offers a choice of licences (OR, or /), this project may \
+     use it under any of them that deny.toml allows. It uses libbpf-rs and libbpf-sys under BSD-2-Clause.\n\n\
+     | component | version | licence |\n| --- | --- | --- |";
 
 /// Prints every component with its licence, then the text of each licence once.
 pub(crate) fn third_party(sh: &Shell) -> Result<()> {
-    let components: Vec<Component> = linked(sh)?.into_iter().filter(|it| it.source.is_some()).collect();
-    println!("# Libraries that bprec is linked with\n");
-    println!(
-        "If a component offers a choice of licences (OR, or /), this project may use it under any of them that deny.toml allows. It uses \
-         libbpf-rs and libbpf-sys under BSD-2-Clause.\n"
-    );
-    println!("| component | version | licence |\n| --- | --- | --- |");
-    for Component { name, version, license, .. } in &components {
-        println!("| {name} | {version} | {license} |");
+    println!("{OPENING}");
+    let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for component in linked(sh)?.into_iter().filter(|it| it.source.is_some()) {
+        println!("| {} | {} | {} |", component.name, component.version, licence(&component));
+        for path in sh.read_dir(component.manifest_path.parent().context("the manifest has no directory")?)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_uppercase();
+            if path.is_file() && LICENCES.iter().any(|prefix| name.starts_with(prefix)) {
+                let text = sh.read_file(&path)?.trim_end().replace('\r', "");
+                texts.entry(text).or_default().insert(component.name.to_string());
+            }
+        }
     }
     for (name, licence, of) in IN_C {
         println!("| {name} | as in {of} | {licence} |");
     }
-    let mut texts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for component in &components {
-        for path in sh.read_dir(component.manifest_path.parent().context("the manifest has no directory")?)? {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_uppercase();
-            let is_licence = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
-            if path.is_file() && is_licence.iter().any(|prefix| name.starts_with(prefix)) {
-                let text = sh.read_file(&path)?;
-                texts.entry(text.trim_end().replace('\r', "")).or_default().insert(&component.name);
-            }
-        }
-    }
     for (text, names) in texts {
-        let names: Vec<&str> = names.into_iter().collect();
-        println!("\n## {}\n\n```text\n{text}\n```", names.join(", "));
+        println!("\n## {}\n\n```text\n{text}\n```", Vec::from_iter(names).join(", "));
     }
     Ok(())
 }
@@ -71,30 +58,30 @@ pub(crate) fn third_party(sh: &Shell) -> Result<()> {
 /// bytes. Debian's libraries have the versions that are installed on this machine.
 pub(crate) fn sbom(sh: &Shell) -> Result<()> {
     let lock: Value = toml::from_str(&sh.read_file("Cargo.lock")?)?;
-    let (own, others): (Vec<_>, Vec<_>) = linked(sh)?.into_iter().partition(|it| it.name == "bprec");
-    let of = |it: &Component| {
-        let licence = it.license.replace('/', " OR ");
-        let mut component = library(&format!("pkg:cargo/{}@{}", it.name, it.version), &it.name, &it.version, &licence);
+    let of = |it: &Package| {
+        let (name, version) = (it.name.as_str(), it.version.to_string());
+        let mut component =
+            library(&format!("pkg:cargo/{name}@{version}"), name, &version, &licence(it).replace('/', " OR "));
         let mut locked = lock["package"].as_array().into_iter().flatten();
-        let locked = locked.find(|locked| locked["name"] == it.name && locked["version"] == it.version);
+        let locked = locked.find(|locked| locked["name"] == name && locked["version"] == version);
         // Packages of this repository have no checksum.
         if let Some(sum) = locked.and_then(|locked| locked.get("checksum")) {
             component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         }
         component
     };
+    let (own, others): (Vec<_>, Vec<_>) = linked(sh)?.into_iter().partition(|it| it.name == "bprec");
+    let mut program = of(own.first().context("cargo metadata does not name bprec")?);
+    program["type"] = Value::from("application");
     let mut components: Vec<Value> = others.iter().map(of).collect();
-    for (name, licence, of) in IN_C {
-        let version = format!("version of the crate {of}");
-        let licences = json!([{ "expression": licence }]);
-        components.push(json!({ "type": "library", "name": name, "description": version, "licenses": licences }));
-    }
+    components.extend(IN_C.map(|(name, licence, of)| {
+        let (version, licences) = (format!("version of the crate {of}"), json!([{ "expression": licence }]));
+        json!({ "type": "library", "name": name, "description": version, "licenses": licences })
+    }));
     for (name, licence, package) in IN_STATIC {
         let version = cmd!(sh, "dpkg-query --show --showformat {SOURCE_VERSION} {package}").quiet().read()?;
         components.push(from_debian(name, licence, &version));
     }
-    let mut program = of(own.first().context("cargo metadata does not name bprec")?);
-    program["type"] = Value::from("application");
     let bill = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -123,25 +110,24 @@ fn library(reference: &str, name: &str, version: &str, licence: &str) -> Value {
     })
 }
 
+fn licence(package: &Package) -> &str {
+    package.license.as_deref().unwrap_or_default()
+}
+
 /// Returns `bprec` and the packages that it is linked with on any release platform, sorted by name. Packages that only run during the build are
 /// excluded.
-pub(crate) fn linked(sh: &Shell) -> Result<Vec<Component>> {
+pub(crate) fn linked(sh: &Shell) -> Result<Vec<Package>> {
     let edges = ["--edges=normal,no-proc-macro", "--prefix=none"];
     let platforms = PLATFORMS.map(|platform| format!("--target={platform}"));
     let tree = cmd!(sh, "cargo tree --locked --package bprec {edges...} {platforms...}").quiet().read()?;
     // A line has the form `name v1.2.3 (path)`.
-    let linked: BTreeSet<_> = tree.lines().filter_map(|it| it.split_once(" v")).collect();
-    let linked = |it: &Value| {
-        let version = it["version"].as_str().unwrap_or_default();
-        linked.iter().any(|(name, rest)| it["name"] == *name && rest.split(' ').next() == Some(version))
-    };
-    let metadata = cmd!(sh, "cargo metadata --format-version 1 --locked").quiet().read()?;
-    let mut metadata: Value = serde_json::from_str(&metadata)?;
-    let packages = metadata["packages"].as_array_mut().context("cargo metadata names no packages")?;
-    packages.retain(linked);
-    let mut components = Vec::<Component>::deserialize(metadata["packages"].take()).context("read a package")?;
-    components.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-    Ok(components)
+    let linked: BTreeSet<_> = tree.lines().map(|it| it.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect();
+    let mut packages = MetadataCommand::new().other_options(["--locked".to_owned()]).exec()?.packages;
+    packages.retain(|it| linked.contains(&format!("{} v{}", it.name, it.version)));
+    packages.sort_by_key(|it| (it.name.to_string(), it.version.to_string()));
+    let unlicensed = packages.iter().find(|it| it.license.is_none());
+    ensure!(unlicensed.is_none(), "{} names no licence", unlicensed.map_or("", |it| &it.name));
+    Ok(packages)
 }
 
 #[cfg(test)]

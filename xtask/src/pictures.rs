@@ -1,9 +1,8 @@
 //! Makes the pictures of README from recordings of the fixtures: a page in a browser, and a tree and screens with their terminal colours.
 
-use std::fmt::Write as _;
 use std::path::{Path, absolute};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
@@ -18,10 +17,12 @@ const PAGE: &str = "page.webp";
 const TREE: &str = "tree.svg";
 /// Screens of `report --tui`, with their columns and rows.
 const SCREENS: [(&str, usize, usize); 2] = [("screen.svg", 120, 40), ("screen-small.svg", 80, 24)];
+const PICTURES: [&str; 4] = [PAGE, TREE, SCREENS[0].0, SCREENS[1].0];
 /// Directory of the pictures.
 const DOCS: &str = "docs";
-/// Count of attempts to capture a screen, and the time between them.
-const CAPTURES: (u32, Duration) = (100, Duration::from_millis(100));
+/// Limit on the time until a screen shows programs, and the time between two looks at it.
+const SCREEN_LIMIT: Duration = Duration::from_secs(10);
+const SCREEN_PAUSE: Duration = Duration::from_millis(100);
 /// Arguments of `bprec` that print the tree.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
 /// Width of the terminal, in columns.
@@ -32,26 +33,23 @@ const MOST_BYTES: usize = 150_000;
 const PAGE_SIZE: (u32, u32) = (1400, 800);
 /// Limit on the share of pixels, per cent, that may differ in the picture of the page: releases of the browser smooth letters differently.
 const MOST_DIFFERENT: f64 = 0.5;
-
-/// Makes all pictures.
-pub(crate) fn make(sh: &Shell) -> Result<()> {
-    draw_all(sh, Path::new(DOCS))
-}
-
-/// Compares the committed pictures with pictures of today's page and screens.
-pub(crate) fn check(sh: &Shell) -> Result<()> {
-    let made = absolute(target_directory().join("pictures"))?;
+/// Makes all pictures. With `check`, makes them elsewhere and compares the committed pictures with them.
+pub(crate) fn run(sh: &Shell, check: bool) -> Result<()> {
+    let docs = Path::new(DOCS);
+    let made = if check { absolute(target_directory().join("pictures"))? } else { docs.to_owned() };
     sh.create_dir(&made)?;
     draw_all(sh, &made)?;
     let mut stale = Vec::new();
-    for name in [TREE].into_iter().chain(SCREENS.map(|(name, ..)| name)) {
-        if sh.read_binary_file(made.join(name))? != sh.read_binary_file(Path::new(DOCS).join(name))? {
-            stale.push(name.to_owned());
+    for name in PICTURES {
+        let (new, committed) = (made.join(name), docs.join(name));
+        let different = match name {
+            PAGE => different_percent(sh, &new, &committed)?,
+            _ if sh.read_binary_file(new)? == sh.read_binary_file(committed)? => 0.0,
+            _ => 100.0,
+        };
+        if different > MOST_DIFFERENT {
+            stale.push(format!("{name} ({different:.1} %)"));
         }
-    }
-    let different = different_percent(sh, &made.join(PAGE), &Path::new(DOCS).join(PAGE))?;
-    if different > MOST_DIFFERENT {
-        stale.push(format!("{PAGE} ({different:.1} % of its pixels)"));
     }
     ensure!(stale.is_empty(), "pictures have changed; run `make pictures` and look at them: {}", stale.join(", "));
     println!("the committed pictures are current");
@@ -67,24 +65,21 @@ fn different_percent(sh: &Shell, one: &Path, other: &Path) -> Result<f64> {
     Ok(100.0 * different / (PAGE_SIZE.0 * PAGE_SIZE.1) as f64)
 }
 
-/// Takes a picture of a page in the browser.
-fn capture_page(sh: &Shell, page: &Path, picture: &Path) -> Result<()> {
-    // chromium does not start as root with its sandbox. Without the sandbox, it opens only the page made here.
-    let always = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"];
-    // Without this option, a picture may lack parts that were not drawn in time.
-    let whole = "--run-all-compositor-stages-before-draw";
-    let size = format!("--window-size={},{}", PAGE_SIZE.0, PAGE_SIZE.1);
-    let chromium = cmd!(sh, "chromium {always...} {whole} {size} --screenshot={picture} file://{page}");
-    Ok(chromium.quiet().ignore_stderr().run()?)
-}
-
 /// Draws all pictures into a directory.
 fn draw_all(sh: &Shell, into: &Path) -> Result<()> {
     let built = workspace(sh)?;
     let bprec = &named(&built, "bprec", false)?.path;
-    let page = absolute(target_directory().join("picture.html"))?;
+    let (page, picture) = (absolute(target_directory().join("picture.html"))?, into.join(PAGE));
     cmd!(sh, "{bprec} export --to html -i {PAGE_OF} -o {page}").quiet().run()?;
-    capture_page(sh, &page, &into.join(PAGE))?;
+    let size = format!("--window-size={},{}", PAGE_SIZE.0, PAGE_SIZE.1);
+    // chromium does not start as root with its sandbox. Without the sandbox, it opens only the page made here. Without the option of compositor
+    // stages, a picture may lack parts that were not drawn in time.
+    let chromium = cmd!(
+        sh,
+        "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=3000
+         --run-all-compositor-stages-before-draw {size} --screenshot={picture} file://{page}"
+    );
+    chromium.quiet().ignore_stderr().run()?;
     let report = cmd!(sh, "{bprec} {COMMAND...} --color always -i {RECORDING}").env("COLUMNS", COLUMNS.to_string());
     let tree = format!("$ bprec {}\n{}", COMMAND.join(" "), report.quiet().read()?);
     sh.write_file(into.join(TREE), svg(&tree, COLUMNS, "What a program cost, as a tree"))?;
@@ -92,7 +87,7 @@ fn draw_all(sh: &Shell, into: &Path) -> Result<()> {
         let screen = captured(sh, bprec, columns, rows)?;
         sh.write_file(into.join(picture), svg(&screen, columns, "What BPF programs cost, on a terminal"))?;
     }
-    for picture in [PAGE, TREE].into_iter().chain(SCREENS.map(|(picture, ..)| picture)) {
+    for picture in PICTURES {
         let bytes = sh.read_binary_file(into.join(picture))?.len();
         ensure!(bytes <= MOST_BYTES, "{picture} has {bytes} bytes, more than {MOST_BYTES}");
         println!("{picture}: {bytes} bytes");
@@ -110,43 +105,41 @@ fn captured(sh: &Shell, bprec: &Path, columns: usize, rows: usize) -> Result<Str
     };
     let command = format!("COLORTERM=truecolor '{}' report --tui -i {PAGE_OF}", bprec.display());
     tmux(&["new-session", "-d", "-x", &columns.to_string(), "-y", &rows.to_string(), &command])?;
-    let mut screen = String::new();
+    let (started, mut screen) = (Instant::now(), String::new());
     // The first screen says only that the recording is being read.
-    for _ in 0..CAPTURES.0 {
-        thread::sleep(CAPTURES.1);
+    while !screen.contains("PROGRAM") && started.elapsed() < SCREEN_LIMIT {
+        thread::sleep(SCREEN_PAUSE);
         screen = tmux(&["capture-pane", "-p", "-e", "-N"])?;
-        if screen.contains("PROGRAM") {
-            break;
-        }
     }
     tmux(&["kill-server"])?;
-    ensure!(screen.contains("PROGRAM"), "no programs on the screen after {:?}:\n{screen}", CAPTURES.1 * CAPTURES.0);
+    ensure!(screen.contains("PROGRAM"), "no programs on the screen after {SCREEN_LIMIT:?}:\n{screen}");
     Ok(screen)
 }
 
 /// Width of a character and height of a line, in pixels.
 const CELL: (f64, f64) = (8.4, 19.0);
 const MARGIN: f64 = 16.0;
+const TEXT_COLOR: &str = "#d6deeb";
+const DIM_COLOR: &str = "#8593a5";
+/// Colours of text, with their codes in escape sequences.
+const COLORS: [(&str, &str); 3] = [("31", "#ff7b72"), ("32", "#7ee787"), ("33", "#e3b341")];
 
 /// Draws terminal text as SVG. Each stretch of text in one style has the width of its cells, so the font does not change the layout.
 fn svg(text: &str, columns: usize, title: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let (width, height) = (columns as f64 * CELL.0 + 2.0 * MARGIN, lines.len() as f64 * CELL.1 + 2.0 * MARGIN);
+    let lines = text.lines().count();
+    let (width, height) = (columns as f64 * CELL.0 + 2.0 * MARGIN, lines as f64 * CELL.1 + 2.0 * MARGIN);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace\" font-size=\"14\" fill=\"#d6deeb\">\n\
+         font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace\" font-size=\"14\" fill=\"{TEXT_COLOR}\">\n\
          <title>{title}</title>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#10151c\"/>\n"
     );
-    for (row, line) in lines.iter().enumerate() {
-        let top = MARGIN + row as f64 * CELL.1;
-        let (mut column, mut style) = (0, TextStyle::default());
-        for (at, part) in line.split("\u{1b}[").enumerate() {
-            // Text before the first escape sequence has the default style.
-            let (codes, words) = if at == 0 { ("", part) } else { part.split_once('m').unwrap_or(("", part)) };
-            if at > 0 {
-                style.apply(codes);
-            }
-            draw(&mut svg, words, MARGIN + column as f64 * CELL.0, top, &style);
+    for (row, line) in text.lines().enumerate() {
+        let (top, mut column, mut style) = (MARGIN + row as f64 * CELL.1, 0, TextStyle::default());
+        // Each line starts in the default style.
+        for part in format!("\u{1b}[m{line}").split("\u{1b}[").skip(1) {
+            let (codes, words) = part.split_once('m').unwrap_or(("", part));
+            style.apply(codes);
+            svg += &stretch(words, MARGIN + column as f64 * CELL.0, top, &style);
             column += words.chars().count();
         }
     }
@@ -154,43 +147,27 @@ fn svg(text: &str, columns: usize, title: &str) -> String {
 }
 
 /// Draws a stretch of text in one style: its background, bars as rectangles, and text.
-fn draw(svg: &mut String, words: &str, x: f64, top: f64, style: &TextStyle) {
-    let length = words.chars().count() as f64 * CELL.0;
-    // Writing to a string does not fail.
-    if let Some(color) = &style.background {
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"{:.1}\" fill=\"{color}\"/>",
-            CELL.1
-        );
-    }
-    if words.trim().is_empty() {
-        return;
-    }
-    let mut at = 0.0;
-    for run in words.chars().collect::<Vec<char>>().chunk_by(|a, b| eighths(*a) == eighths(*b)) {
-        let (from, length) = (x + at, run.len() as f64 * CELL.0);
-        at += length;
-        let color = style.color.as_deref().unwrap_or("#d6deeb");
+fn stretch(words: &str, x: f64, top: f64, style: &TextStyle) -> String {
+    let rectangle = |x: f64, cells: usize, height: f64, color: &str| {
+        let (y, width) = (top + CELL.1 - height, cells as f64 * CELL.0);
+        format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>\n")
+    };
+    let words: Vec<char> = words.chars().collect();
+    let mut svg: String = style.background.iter().map(|color| rectangle(x, words.len(), CELL.1, color)).collect();
+    let mut x = x;
+    for run in words.chunk_by(|a, b| eighths(*a) == eighths(*b)) {
         let text = run.iter().collect::<String>().replace('&', "&amp;").replace('<', "&lt;");
-        let _ = match eighths(run[0]) {
-            Some(eighths) => {
-                let height = CELL.1 * f64::from(eighths) / 8.0;
-                let y = top + CELL.1 - height;
-                writeln!(
-                    svg,
-                    "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>"
-                )
-            }
-            None if text.trim().is_empty() => Ok(()),
-            None => writeln!(
-                svg,
-                "<text x=\"{from:.1}\" y=\"{:.1}\" textLength=\"{length:.1}\" xml:space=\"preserve\"{}>{text}</text>",
-                top + 0.75 * CELL.1,
-                style.attributes()
-            ),
-        };
+        let (y, width) = (top + 0.75 * CELL.1, run.len() as f64 * CELL.0);
+        if let Some(eighths) = eighths(run[0]) {
+            let color = style.color.as_deref().unwrap_or(TEXT_COLOR);
+            svg += &rectangle(x, run.len(), CELL.1 * f64::from(eighths) / 8.0, color);
+        } else if !text.trim().is_empty() {
+            let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" textLength=\"{width:.1}\" xml:space=\"preserve\"");
+            svg += &format!("<text {place}{}>{text}</text>\n", style.attributes());
+        }
+        x += width;
     }
+    svg
 }
 
 /// Returns the height of a bar character in eighths of a line; `None` for any other character. Bars are drawn as rectangles, as fonts differ in these
@@ -213,20 +190,17 @@ impl TextStyle {
     fn apply(&mut self, codes: &str) {
         let mut codes = codes.split(';');
         while let Some(code) = codes.next() {
+            // In 38 and 48, four numbers follow: 2, red, green, blue.
+            let mut rgb = || Some(format!("rgb({})", codes.by_ref().take(4).skip(1).collect::<Vec<_>>().join(",")));
             match code {
                 "" | "0" => *self = TextStyle::default(),
                 "1" => self.is_bold = true,
                 "2" => self.is_dim = true,
-                "31" => self.color = Some("#ff7b72".to_owned()),
-                "32" => self.color = Some("#7ee787".to_owned()),
-                "33" => self.color = Some("#e3b341".to_owned()),
-                "39" => self.color = None,
+                "38" => self.color = rgb(),
+                "48" => self.background = rgb(),
                 "49" => self.background = None,
-                "38" | "48" => {
-                    // Four numbers follow: 2, red, green, blue.
-                    let parts: Vec<&str> = codes.by_ref().take(4).skip(1).collect();
-                    let color = Some(format!("rgb({})", parts.join(",")));
-                    if code == "38" { self.color = color } else { self.background = color }
+                "31" | "32" | "33" | "39" => {
+                    self.color = COLORS.iter().find(|(of, _)| *of == code).map(|(_, color)| (*color).to_owned())
                 }
                 _ => {}
             }
@@ -236,8 +210,7 @@ impl TextStyle {
     /// SVG attributes of text.
     fn attributes(&self) -> String {
         let bold = if self.is_bold { " font-weight=\"bold\"" } else { "" };
-        let color = self.color.as_deref().or(self.is_dim.then_some("#8593a5"));
-        let color = color.map(|color| format!(" fill=\"{color}\"")).unwrap_or_default();
-        format!("{bold}{color}")
+        let color = self.color.as_deref().or(self.is_dim.then_some(DIM_COLOR));
+        color.map_or(bold.to_owned(), |color| format!("{bold} fill=\"{color}\""))
     }
 }

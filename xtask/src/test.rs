@@ -1,31 +1,28 @@
 //! Runs all tests, on this machine and in guests, and prints one line with the totals.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use xshell::{Shell, cmd};
 
-use crate::neighbours::Neighbours;
+use crate::skips::HOST;
 use crate::tally::Tally;
-use crate::target_directory;
 use crate::vm::{self, Builds};
+use crate::{logged, target_directory};
 
 /// Runs `cargo test` with `arguments`, for the workspace or for the crates that the arguments name. Prints the result of each test program
 /// and the output of failed tests, then `N passed, N failed, N skipped`. The whole output is in `test.log` in the target directory.
 ///
 /// A test that cannot run on this machine prints a line `SKIP <test>: <reason>` and returns; the test counts as skipped, not as passed.
-pub(crate) fn run(sh: &Shell, arguments: &[&str]) -> Result<()> {
+pub(crate) fn run(sh: &Shell, arguments: &[String]) -> Result<()> {
     here(sh, arguments)?.close()
 }
 
 /// Runs the tests as [`run`] does, beside other users of BPF.
-pub(crate) fn beside_others(sh: &Shell, arguments: &[&str]) -> Result<()> {
+pub(crate) fn beside_others(sh: &Shell, arguments: &[String]) -> Result<()> {
     here_beside_others(sh, &Builds::make(sh)?, arguments)?.close()
 }
 
@@ -37,46 +34,29 @@ pub(crate) fn everywhere(sh: &Shell) -> Result<()> {
     tally.close()
 }
 
-fn here_beside_others(sh: &Shell, builds: &Builds, arguments: &[&str]) -> Result<Tally> {
-    if fs::metadata("/proc/self")?.uid() != 0 {
-        let mut tally = here(sh, arguments)?;
-        tally.skip("neighbours", "other users of BPF beside the tests need root");
-        return Ok(tally);
-    }
-    let neighbours = Neighbours::start(sh, builds.bprec()?)?;
+fn here_beside_others(sh: &Shell, builds: &Builds, arguments: &[String]) -> Result<Tally> {
+    let directory = target_directory().join("neighbours");
+    let mut script = Command::new("setup/neighbours");
+    let script = script.arg(builds.bprec()?).arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = script.spawn().context("run setup/neighbours")?;
+    let mut lines = BufReader::new(running.stdout.take().context("setup/neighbours has no output")?).lines();
+    ensure!(lines.next().transpose()?.as_deref() == Some("ready"), "setup/neighbours could not start them");
     let mut tally = here(sh, arguments)?;
-    neighbours.end(&mut tally);
+    // At the end of its input, the script checks that the tests have not disturbed the neighbours.
+    drop(running.stdin.take());
+    lines.try_for_each(|line| line.map(|line| tally.script("neighbours", &line)))?;
+    let status = running.wait()?;
+    ensure!(status.success(), "setup/neighbours ended with {status}");
     Ok(tally)
 }
 
-/// Runs the checks that need neither root nor network and change nothing on the machine: format, lints and rules of the tree, then the tests
-/// of the crates that read recordings and of the commands that read.
-pub(crate) fn offline(sh: &Shell) -> Result<()> {
-    cmd!(sh, "cargo fmt --all --check").quiet().run()?;
-    cmd!(sh, "cargo clippy --workspace --all-targets --locked -- -D warnings").quiet().run()?;
-    cmd!(sh, "cargo xtask tree").quiet().run()?;
-    // One cargo call for all packages: the features of a dependency depend on the set of packages that are built together.
-    let crates = OFFLINE_CRATES.map(|it| format!("--package={it}"));
-    let programs = OFFLINE_PROGRAMS.map(|it| format!("--test={it}"));
-    let test = cmd!(sh, "cargo test --locked --lib --bin xtask --example seeds {crates...} {programs...}");
-    cargo_test(test.env("BPREC_MUTATIONS", OFFLINE_MUTATIONS), &[], "check.log")?.close()
-}
-
-/// Count of damaged recordings for the mutation test in `cargo xtask check`: the full count takes minutes.
-const OFFLINE_MUTATIONS: &str = "2000";
-
-/// Crates with tests that need no privilege; the last is the crate of `bprec` itself.
-const OFFLINE_CRATES: [&str; 5] = ["bprec-format", "bprec-generate", "bprec-report", "xtask", "bprec"];
-/// Test programs of these crates. `live` is missing because it records, `limits` and `viewers` because they take long.
-const OFFLINE_PROGRAMS: [&str; 5] = ["it", "many_pairs", "mutation", "properties", "shapes"];
-
-/// Runs the tests of the workspace, and repeats the failed tests if they are few.
-fn here(sh: &Shell, arguments: &[&str]) -> Result<Tally> {
+/// Runs the tests of the workspace, and repeats the failed tests if they are few; or the tests of chosen crates, once.
+fn here(sh: &Shell, arguments: &[String]) -> Result<Tally> {
     let names_crates = arguments.iter().any(|it| it.starts_with("-p") || it.starts_with("--package"));
     let workspace = (!names_crates).then_some("--workspace");
     let test = || cmd!(sh, "cargo test {workspace...} {arguments...}");
     let mut tally = cargo_test(test(), &[], "test.log")?;
-    if !tally.to_run_again().is_empty() {
+    if !names_crates && !tally.to_run_again().is_empty() {
         println!("once more: {}", tally.to_run_again().join(" "));
         let second = cargo_test(test(), tally.to_run_again(), "test-again.log")?;
         tally.ran_again(second).iter().for_each(|failure| println!("{failure}"));
@@ -87,9 +67,8 @@ fn here(sh: &Shell, arguments: &[&str]) -> Result<Tally> {
 /// Runs a command `cargo test`, of all tests or of those named `only`, and returns the totals. The output is kept in the file `log` of the target
 /// directory.
 fn cargo_test(test: xshell::Cmd<'_>, only: &[String], log: &str) -> Result<Tally> {
-    let mut tally = Tally::default();
     let log = target_directory().join(log);
-    let mut kept = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+    let mut tally = Tally::of(HOST, &log.display().to_string());
     let limit = std::env::var("BPREC_TEST_LIMIT").unwrap_or_else(|_| LIMIT_SECONDS.to_owned());
     // cargo continues with the next test program, and the tally counts the killed program as failed.
     let runner = format!("--config=target.'cfg(unix)'.runner = ['timeout', '--signal=KILL', '{limit}']");
@@ -98,28 +77,14 @@ fn cargo_test(test: xshell::Cmd<'_>, only: &[String], log: &str) -> Result<Tally
     if !only.is_empty() {
         test.arg("--exact").args(only);
     }
-    // One pipe for standard output and standard error keeps the lines in order. It ends with the last process of the tests.
-    let (reader, writer) = io::pipe()?;
-    let mut child = test.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
-    drop(test);
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        BufReader::new(reader).split(b'\n').map_while(Result::ok).try_for_each(|line| sender.send(line))
-    });
+    let (mut child, lines) = logged::spawn(test, &log)?;
     loop {
         match lines.recv_timeout(LEFT_BEHIND) {
-            Ok(line) => {
-                kept.write_all(&[&line[..], b"\n"].concat())?;
-                let line = String::from_utf8_lossy(&line);
-                // Lines outside of a test program come from cargo. If only some tests run, nothing is printed here: most
-                // programs then run no test, so a line for each would be noise.
-                match (tally.running, tally.line(&line)) {
-                    _ if !only.is_empty() => {}
-                    (_, Some(result)) => println!("{result}"),
-                    (false, None) if !tally.running && !line.is_empty() => println!("{line}"),
-                    _ => {}
-                }
-            }
+            // If only some tests run, nothing is printed here: most programs then run no test, so a line for each would be noise.
+            Ok(line) => match tally.line(&line?) {
+                Some(shown) if only.is_empty() && !shown.is_empty() => println!("{shown}"),
+                _ => {}
+            },
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => {}
             Err(RecvTimeoutError::Timeout) => {

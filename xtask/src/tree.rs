@@ -1,17 +1,17 @@
 //! Checks the rules for every source file.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use walkdir::{DirEntry, WalkDir};
+use walkdir::WalkDir;
 use xshell::Shell;
 
 use crate::skips;
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
+const KERNEL_HEADERS: [&str; 3] = ["#include <linux/", "#include <vmlinux.h", "#include \"vmlinux.h"];
 /// Path prefixes of a developer's machine. The literals are split so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
@@ -19,108 +19,134 @@ const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), 
 const WITH_FOLDERS: [(&str, &[&str]); 2] =
     [("record/src/", &["lib.rs", "error.rs", "options.rs"]), ("report/src/", &["lib.rs", "error.rs", "session.rs"])];
 
-/// Checks headers, sizes and contents of all sources.
+/// Directories of tests whose packages name each test program: cargo would never run a file that no program includes.
+const NAMED_TESTS: [&str; 3] = ["format/tests", "report/tests", "tests"];
+
+/// First words that are not allowed in a comment: a comment opens with a noun or a verb.
+const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
+
+/// Crates, each with its folders in their required order: a folder imports only from folders before it. Tests are excluded.
+const ORDERED_FOLDERS: [(&str, &[&str]); 2] = [
+    ("bpf/src", &["sys", "inspect", "programs"]),
+    ("report/src", &["options", "model", "input", "index", "pass", "query", "view", "export", "stream"]),
+];
+
+/// A crate: its directory of sources, its folders in their required order, and the folder of each name that its root exports.
+type Crate = (&'static str, &'static [&'static str], BTreeMap<String, String>);
+
+/// Checks headers, sizes, contents and imports of all sources.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
-    let (mut checked, mut wrong) = (0, unnamed_programs(sh)?);
-    let mut functions = BTreeSet::new();
-    for path in files_under(".")? {
-        let Ok(text) = fs::read_to_string(&path) else { continue };
-        let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
-        functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
-        wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
+    let (mut checked, mut wrong, mut code) = (0, Vec::new(), String::new());
+    let read = |(root, folders)| Ok((root, folders, exported(&sh.read_file(format!("{root}/lib.rs"))?)));
+    let crates = ORDERED_FOLDERS.into_iter().map(read).collect::<Result<Vec<Crate>>>()?;
+    let all = WalkDir::new(".").sort_by_file_name().into_iter();
+    for entry in all.filter_entry(|entry| ["target", ".git"].iter().all(|name| entry.file_name() != *name)) {
+        let entry = entry?;
+        let text = fs::read_to_string(entry.path()).ok().filter(|_| entry.file_type().is_file());
+        let Some(text) = text else { continue };
+        let path = entry.path().strip_prefix(".")?.display().to_string();
+        let found = [faults(&path, &text), late_imports(&path, &text, &crates)].concat();
+        wrong.extend(found.into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
+        if path.ends_with(".rs") {
+            code += &text;
+        }
     }
     let list = sh.read_file(skips::LIST)?;
-    let gone = skips::parse(&list)?.into_iter().filter(|it| !functions.contains(it.test));
+    let is_gone = |test: &str| test != skips::ANY && !code.contains(&format!("fn {test}("));
+    let gone = skips::parse(&list)?.into_iter().filter(|it| is_gone(it.test));
     wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
     ensure!(wrong.is_empty(), "\n  {}", wrong.join("\n  "));
     println!("{checked} text files follow the rules");
     Ok(())
 }
 
-/// First words that are not allowed in a comment: a comment opens with a noun or a verb.
-const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
-
 /// Returns true if the line is a comment and its text starts with one of [`OPENS_BADLY`].
 fn opens_badly(line: &str) -> bool {
     let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
-    comment.is_some_and(|text| {
-        OPENS_BADLY.iter().any(|word| text.strip_prefix(word).is_some_and(|it| it.starts_with([' ', ','])))
-    })
+    comment.and_then(|text| text.split_once([' ', ','])).is_some_and(|(word, _)| OPENS_BADLY.contains(&word))
 }
 
-/// Returns test files that no test program includes: cargo only builds the programs in the manifest, so the others would never run.
-fn unnamed_programs(sh: &Shell) -> Result<Vec<String>> {
-    let mut unnamed = Vec::new();
-    for directory in ["format", "report", "."] {
-        let lists = ["Cargo.toml", "tests/main.rs", "tests/live.rs"].map(|list| format!("{directory}/{list}"));
-        let lists = lists.map(|list| sh.read_file(list).unwrap_or_default()).concat();
-        let is_named = |name: &str| {
-            name == "main" || lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""))
-        };
-        for path in sh.read_dir(format!("{directory}/tests"))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.strip_suffix(".rs").is_some_and(|name| !is_named(name)) {
-                unnamed.push(format!("{}: no test program includes it", path.display()));
-            }
-        }
-    }
-    Ok(unnamed)
+/// Returns true if the file is a test that no test program includes.
+fn is_unnamed_test(path: &str) -> bool {
+    let Some((directory, name)) = path.strip_suffix(".rs").and_then(|it| it.rsplit_once('/')) else { return false };
+    let read = |list: &str| fs::read_to_string(format!("{directory}/{list}")).unwrap_or_default();
+    let lists = || ["../Cargo.toml", "main.rs", "live.rs"].map(read).concat();
+    let is_in = |lists: &str| lists.contains(&format!("mod {name};")) || lists.contains(&format!("name = \"{name}\""));
+    NAMED_TESTS.contains(&directory) && name != "main" && !is_in(&lists())
 }
 
 fn faults(path: &str, text: &str) -> Vec<String> {
-    let mut faults = Vec::new();
     let bpf_program = path.ends_with(".bpf.c");
     let c = bpf_program || path.ends_with(".h");
     let rust = path.ends_with(".rs");
-    if c && !text.lines().next().is_some_and(|line| line.contains(BPF_LICENCE)) {
-        faults.push(format!("the first line is not `{BPF_LICENCE}`"));
-    }
+    let (first, lines) = (text.lines().next().unwrap_or_default(), text.lines().count());
+    let mut faults = Vec::new();
+    let mut rule = |is_kept: bool, fault: &str| faults.extend((!is_kept).then(|| fault.to_owned()));
+    rule(!c || first.contains(BPF_LICENCE), &format!("the first line is not `{BPF_LICENCE}`"));
     // A source without SEC is compiled only for its BTF and is never loaded, so it needs no licence string.
-    if bpf_program && text.contains("SEC(") && !text.contains("\"Dual BSD/GPL\"") {
-        faults.push("declares no \"Dual BSD/GPL\" licence to the kernel".to_owned());
-    }
-    if c && ["<linux/", "vmlinux.h"]
-        .iter()
-        .any(|header| text.contains(&format!("#include {header}")) || text.contains(&format!("#include \"{header}")))
-    {
-        faults.push("includes kernel headers".to_owned());
-    }
-    if rust && !path.ends_with("/tests.rs") && !text.starts_with("//!") {
-        faults.push("does not open with its purpose (`//!`)".to_owned());
-    }
-    if bpf_program || rust {
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| opens_badly(line));
-        let words = OPENS_BADLY.join("/");
-        faults
-            .extend(lines.map(|(at, _)| format!("line {at}: a comment opens with {words}, not with a noun or a verb")));
-    }
-    if (c || rust) && text.lines().count() > MAX_LINES {
-        faults.push(format!("has {} lines, more than {MAX_LINES}", text.lines().count()));
-    }
+    let is_loaded = bpf_program && text.contains("SEC(");
+    rule(!is_loaded || text.contains("\"Dual BSD/GPL\""), "declares no \"Dual BSD/GPL\" licence to the kernel");
+    rule(!c || !KERNEL_HEADERS.iter().any(|it| text.contains(it)), "includes kernel headers");
+    let has_purpose = path.ends_with("/tests.rs") || text.starts_with("//!");
+    rule(!rust || has_purpose, "does not open with its purpose (`//!`)");
+    rule(!(c || rust) || lines <= MAX_LINES, &format!("has {lines} lines, more than {MAX_LINES}"));
+    rule(!is_unnamed_test(path), "no test program includes it");
     for (root, top) in WITH_FOLDERS {
-        if path.strip_prefix(root).is_some_and(|name| !name.contains('/') && !top.contains(&name)) {
-            faults.push(format!("is in none of the folders of {root}"));
-        }
+        let is_placed = path.strip_prefix(root).is_none_or(|name| name.contains('/') || top.contains(&name));
+        rule(is_placed, &format!("is in none of the folders of {root}"));
+    }
+    let words = OPENS_BADLY.join("/");
+    for (at, _) in (1..).zip(text.lines()).filter(|(_, line)| (bpf_program || rust) && opens_badly(line)) {
+        rule(false, &format!("line {at}: a comment opens with {words}, not with a noun or a verb"));
     }
     // Expected outputs of recordings may contain paths of the machine on which they were recorded.
-    if !path.starts_with("fixtures/recordings/") {
-        faults.extend(MACHINE_PATHS.iter().filter(|word| text.contains(**word)).map(|word| format!("contains {word}")));
-    }
+    let is_recorded = path.starts_with("fixtures/recordings/");
+    MACHINE_PATHS.iter().for_each(|word| rule(is_recorded || !text.contains(word), &format!("contains {word}")));
     faults
 }
 
-/// Returns every file below a directory in sorted order, without build output, version control and symbolic links.
-pub(crate) fn files_under(directory: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
-    let all = WalkDir::new(directory).sort_by_file_name().into_iter();
-    let kept = all.filter_entry(|entry| ["target", ".git"].iter().all(|name| entry.file_name() != *name));
-    let entries = kept.collect::<Result<Vec<_>, _>>()?.into_iter();
-    Ok(entries.filter(|entry| entry.file_type().is_file()).map(DirEntry::into_path).collect())
+/// Maps each name that a crate's root exports (`pub use folder::part::{Name, Other};`) to its folder.
+fn exported(lib: &str) -> BTreeMap<String, String> {
+    let statements = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';')?.0.split_once("::"));
+    statements.flat_map(|(folder, rest)| words(rest).map(move |name| (name.to_owned(), folder.to_owned()))).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Returns the imports from folders that come after the folder of the file.
+fn late_imports(path: &str, text: &str, crates: &[Crate]) -> Vec<String> {
+    let rank = |(root, folders, _): &Crate| {
+        let (folder, _) = path.strip_prefix(root)?.strip_prefix('/')?.split_once('/')?;
+        folders.iter().position(|it| *it == folder)
+    };
+    let found = crates.iter().find_map(|it| Some((it, rank(it)?))).filter(|_| !path.ends_with("tests.rs"));
+    let Some(((_, folders, exported), own)) = found else { return vec![] };
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code: String = text.lines().filter_map(|line| line.split("//").next()).collect::<Vec<_>>().join(" ");
+    let names = code.split("crate::").skip(1).flat_map(|rest| {
+        let mut depth = 0;
+        // Only names directly below the root matter; a name in inner braces is below one of these names.
+        let is_below_root = |c: &char| {
+            depth += i32::from(*c == '{') - i32::from(*c == '}');
+            depth == 0
+        };
+        let list: String = match rest.strip_prefix('{') {
+            Some(list) => list.chars().take_while(|c| *c != ';').filter(is_below_root).collect(),
+            None => words(rest).take(1).collect(),
+        };
+        list.split(',').filter_map(|part| words(part).next().map(str::to_owned)).collect::<Vec<_>>()
+    });
+    let targets = names.map(|name| exported.get(&name).cloned().unwrap_or(name));
+    let later = targets.filter(|target| folders[own + 1..].contains(&target.as_str()));
+    later.map(|target| format!("imports {target}, a later folder")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{faults, opens_badly};
+    use super::{Crate, exported, faults, late_imports, opens_badly};
 
     #[test]
     fn comments_open_with_a_noun_or_a_verb() {
@@ -153,5 +179,31 @@ mod tests {
         assert_eq!(faults("report/src/index/mod.rs", "//! Doc.\n"), Vec::<String>::new());
         assert_eq!(faults("report/src/index.rs", "//! Doc.\n").len(), 1);
         assert_eq!(faults("README.md", concat!("see /wo", "rk/x\n")).len(), 1);
+    }
+
+    #[test]
+    fn folders_are_in_order() {
+        let names = exported("mod low;\npub use low::inner::A;\npub use high::{\n    B, C,\n};\n");
+        let crates: [Crate; 1] = [("x/src", &["low", "high"], names)];
+        let of = |text: &str| late_imports("x/src/low/x.rs", text, &crates);
+        for allowed in [
+            "use crate::low::y;\nuse crate::{A, error::{high, D}};",
+            "// crate::high::Y",
+            "fn f() {}\n#[cfg(test)]\nmod tests { use crate::high::Y; }",
+        ] {
+            assert_eq!(of(allowed), Vec::<String>::new(), "{allowed}");
+        }
+        for refused in [
+            "use crate::high::Y;",
+            "use crate::{\n    low::{a, b},\n    high::Y,\n};",
+            "use crate::{low::{a::{b, c}}, B};",
+            "fn f() { crate::C::new() }",
+        ] {
+            assert_eq!(of(refused), ["imports high, a later folder"], "{refused}");
+        }
+        assert!(late_imports("x/src/high/x.rs", "use crate::A;", &crates).is_empty());
+        assert!(late_imports("x/src/session.rs", "use crate::high;", &crates).is_empty());
+        assert!(late_imports("x/src/low/tests.rs", "use crate::high;", &crates).is_empty());
+        assert!(late_imports("y/src/low/x.rs", "use crate::high;", &crates).is_empty());
     }
 }

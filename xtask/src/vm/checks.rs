@@ -1,105 +1,88 @@
 //! `cargo xtask vm test`: runs the tests and checks in guests and counts the results.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use xshell::Shell;
 
 use super::payload::Builds;
 use super::{Guest, Unavailable, guest, recordings};
 use crate::tally::Tally;
-use crate::{in_parallel, target_directory};
+use crate::target_directory;
 
 /// Time limit of a guest: at least twice the time on an idle machine.
 const LIMIT: Duration = Duration::from_secs(2100);
 /// Limit on the boots of a guest that does not start its payload.
 const BOOTS: usize = 3;
 
-/// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest at the end.
+/// Runs the tests in each of `guests`, several guests at once, and adds the results to `tally`. Prints the time of each guest when it ends.
 pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
-    let checked = in_parallel(guest::at_once(), guests, |guest| {
-        let (started, mut tally) = (Instant::now(), Tally::default());
-        let ended = in_guest(guest, builds, &mut tally);
-        (started.elapsed().as_secs_f64(), tally, ended)
-    });
-    let mut unavailable: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (guest, (seconds, own, ended)) in guests.iter().zip(checked) {
-        tally.add(own);
-        println!("vm {}: {seconds:.0} s", guest.name);
-        match ended {
-            Ok(()) => {}
-            Err(why) if why.is::<Unavailable>() => unavailable.entry(why.to_string()).or_default().push(&guest.name),
-            Err(why) => tally.check(&format!("vm {}", guest.name), Err(why)),
+    let (next, (sender, ended)) = (&AtomicUsize::new(0), mpsc::channel());
+    thread::scope(|scope| {
+        for sender in vec![sender; guest::at_once()] {
+            scope.spawn(move || {
+                while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (started, mut own) = (Instant::now(), Tally::of(&guest.name, "results.txt"));
+                    match in_guest(guest, builds, &mut own) {
+                        Ok(()) => {}
+                        Err(why) if why.is::<Unavailable>() => own.skip("vm", &format!("guest: {why}")),
+                        Err(why) => own.check(&format!("vm {}", guest.name), Err(why)),
+                    }
+                    println!("vm {}: {} s", guest.name, started.elapsed().as_secs());
+                    // Fails only if the receiving thread has panicked.
+                    sender.send(own).ok();
+                }
+            });
         }
-    }
-    for (why, names) in unavailable {
-        tally.skip(&format!("vm {}", names.join(" ")), &format!("guest: {why}"));
-    }
+        ended.into_iter().for_each(|own| tally.add(own));
+    });
 }
 
 /// Runs one guest and adds its checks to `tally`.
 fn in_guest(guest: &Guest, builds: &Builds, tally: &mut Tally) -> Result<()> {
-    let sh = &Shell::new()?;
+    let (sh, name) = (&Shell::new()?, &guest.name);
     let directory = target_directory().join("vm");
-    let (out, payload) = (directory.join(&guest.name), directory.join(format!("{}.payload", guest.name)));
+    let (out, payload) = (directory.join(name), directory.join(format!("{name}.payload")));
     builds.assemble(sh, &payload, guest)?;
-    let mut run = guest::run(sh, guest, &payload, &out, LIMIT)?;
-    for boot in 1..BOOTS {
-        if run.booted {
-            break;
-        }
-        let kept = directory.join(format!("{}.console-{boot}.log", guest.name));
+    let mut boots = 1..BOOTS;
+    let run = loop {
+        let run = guest::run(sh, guest, &payload, &out, LIMIT)?;
+        let Some(boot) = boots.next().filter(|_| !run.booted) else { break run };
+        let kept = directory.join(format!("{name}.console-{boot}.log"));
         sh.copy_file(&run.console, &kept)?;
-        let why = format!("{}, see {}; tested in another boot", run.ended, kept.display());
-        tally.repeat(&format!("{} boot", guest.name), &why);
-        run = guest::run(sh, guest, &payload, &out, LIMIT)?;
-    }
+        tally.repeat("boot", &format!("{}, see {}; tested in another boot", run.ended, kept.display()));
+    };
     sh.remove_path(&payload)?;
     run.succeeded()?;
     let kept = out.join("out");
-    for recording in &guest.recordings {
-        for (check, result) in recordings::checks(sh, &kept.join("recordings"), recording, builds.bprec()?) {
-            tally.check(&format!("vm {} {check}", guest.name), result);
+    for load in &guest.recordings {
+        for (check, result) in recordings::checks(sh, &kept.join("recordings"), load, builds.bprec()?) {
+            tally.check(&format!("vm {name} {check}"), result);
         }
     }
-    results(&sh.read_file(kept.join("results.txt"))?, &guest.name, tally);
-    test_programs(sh, &kept, &guest.name, tally)
-}
-
-/// Adds the results that the guest's checks wrote, one per line.
-fn results(text: &str, guest: &str, tally: &mut Tally) {
-    let mut own = Tally::of(guest, "results.txt");
-    for line in text.lines() {
-        let (check, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
-        match check.split_once(' ') {
-            Some(("PASS", check)) => own.check(check, Ok(())),
-            Some(("SKIP", check)) => own.skip(check, why),
-            Some(("FAIL", check)) => own.check(&format!("vm {guest} {check}"), Err(anyhow!("{why}"))),
-            _ => own.check(&format!("vm {guest} results"), Err(anyhow!("not a result: {line}"))),
-        }
-    }
-    tally.add(own);
-}
-
-/// Adds the output of the test programs, and the second output of programs that ran again because a few of their tests had failed.
-fn test_programs(sh: &Shell, kept: &Path, guest: &str, tally: &mut Tally) -> Result<()> {
-    let tallied = |path: &Path| {
-        let text = sh.read_binary_file(path)?;
-        let text = String::from_utf8_lossy(&text);
-        let mut tally = Tally::of(guest, &path.display().to_string());
-        text.lines().for_each(|line| drop(tally.line(line)));
-        tally.end(text.contains("test result: "));
-        anyhow::Ok(tally)
-    };
+    sh.read_file(kept.join("results.txt"))?.lines().for_each(|line| tally.script(&format!("vm {name}"), line));
+    // A program of which a few tests have failed has run once more.
     for path in sh.read_dir(kept.join("tests"))? {
-        let mut own = tallied(&path)?;
+        let mut own = test_program(sh, name, &path)?;
         let again = kept.join("again").join(path.file_name().unwrap_or_default());
         if again.exists() {
-            own.ran_again(tallied(&again)?).iter().for_each(|failure| println!("{failure}"));
+            own.ran_again(test_program(sh, name, &again)?).iter().for_each(|failure| println!("{failure}"));
         }
         tally.add(own);
     }
     Ok(())
+}
+
+/// Returns the tally of a test program's output.
+fn test_program(sh: &Shell, guest: &str, output: &Path) -> Result<Tally> {
+    let text = sh.read_binary_file(output)?;
+    let text = String::from_utf8_lossy(&text);
+    let mut tally = Tally::of(guest, &output.display().to_string());
+    text.lines().for_each(|line| drop(tally.line(line)));
+    tally.end(text.contains("test result: "));
+    Ok(tally)
 }

@@ -5,23 +5,23 @@
 
 mod bench;
 mod checks;
-mod cross;
 mod guest;
-mod images;
 mod payload;
 mod recordings;
-mod static_program;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::Subcommand;
 use serde::Deserialize;
 use xshell::Shell;
 
 pub(crate) use bench::{bill as bench_bill, exact as bench_exact};
 pub(crate) use checks::run as test;
 
+use crate::skips::HOST;
 use crate::tally::Tally;
 pub(crate) use payload::Builds;
 
@@ -32,9 +32,12 @@ pub(crate) struct Guest {
     /// Name on the command line.
     pub(crate) name: String,
     pub(crate) machine: Machine,
-    pub(crate) pace: Pace,
-    pub(crate) cpus: u32,
-    pub(crate) memory_mib: u32,
+    /// The clock counts the instructions of the guest's single CPU: each takes 1 ns and one cycle, so the same work always takes the same time.
+    /// Otherwise it is the host's clock.
+    #[serde(default)]
+    pub(crate) icount: bool,
+    pub(crate) cpus: u64,
+    pub(crate) memory_mib: u64,
     /// Parameters on the kernel's command line in addition to those of every guest.
     #[serde(default)]
     pub(crate) parameters: String,
@@ -53,16 +56,6 @@ pub(crate) struct Guest {
     pub(crate) recordings: Vec<String>,
 }
 
-/// Clock of a guest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Pace {
-    /// The host's clock.
-    Time,
-    /// Instructions of the guest's single CPU: each takes 1 ns and one cycle, so the same work always takes the same time.
-    Instructions,
-}
-
 /// Emulated machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -76,37 +69,22 @@ pub(crate) enum Machine {
 impl Machine {
     /// Machine on which `xtask` runs.
     pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
-
-    /// Debian's name of the architecture.
-    pub(crate) fn debian(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
 }
 
 impl Guest {
     /// Returns true if the guest runs this test program, named `CRATE-NAME`.
     pub(crate) fn tests(&self, program: &str) -> bool {
-        let is_meant = |wanted: &str| match wanted {
-            "" => true,
-            _ if wanted.ends_with('-') => program.starts_with(wanted),
-            _ => program == wanted,
+        let is_meant = |wanted: &String| {
+            let rest = program.strip_prefix(wanted.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || wanted.is_empty() || wanted.ends_with('-'))
         };
-        self.tests.iter().any(|wanted| is_meant(wanted)) && !self.but.iter().any(|it| it == program)
+        self.tests.iter().any(is_meant) && !self.but.iter().any(|it| it == program)
     }
 }
 
-/// All guests.
-#[derive(Deserialize)]
-struct Guests {
-    guest: Vec<Guest>,
-}
-
 static GUESTS: LazyLock<Vec<Guest>> = LazyLock::new(|| {
-    let guests = toml::from_str::<Guests>(include_str!("guests.toml"));
-    guests.unwrap_or_else(|why| panic!("guests.toml: {why}")).guest
+    let guests = toml::from_str::<BTreeMap<String, Vec<Guest>>>(include_str!("guests.toml"));
+    guests.unwrap_or_else(|why| panic!("guests.toml: {why}")).remove("guest").unwrap_or_default()
 });
 
 /// Error for something that is missing outside the project, such as a package that cannot be fetched: a reason to skip, not to fail.
@@ -114,13 +92,23 @@ static GUESTS: LazyLock<Vec<Guest>> = LazyLock::new(|| {
 #[error("{0}")]
 pub(crate) struct Unavailable(pub(crate) String);
 
-/// Runs `cargo xtask vm` with `arguments`.
-pub(crate) fn main(sh: &Shell, arguments: &[&str]) -> Result<()> {
-    match arguments {
-        ["setup", names @ ..] => {
-            let guests = chosen(names)?;
+#[derive(Subcommand)]
+pub(crate) enum Task {
+    /// Fetch and unpack the packages of the guests, and build for Arm
+    Setup { guests: Vec<String> },
+    /// Boot the guest, run PAYLOAD/run.sh in it as root, copy its /out to OUT/out
+    Run { guest: String, payload: PathBuf, out: PathBuf },
+    /// Run the tests of each guest
+    Test { guests: Vec<String> },
+}
+
+/// Runs `cargo xtask vm`.
+pub(crate) fn run(sh: &Shell, task: &Task) -> Result<()> {
+    match task {
+        Task::Setup { guests } => {
+            let guests = chosen(guests)?;
             for guest in &guests {
-                let images = images::prepare(sh, guest)?;
+                let images = guest::prepare(sh, guest)?;
                 println!("{}: kernel {}, programs of {}", guest.name, images.release, guest.user_suite);
             }
             if guests.iter().any(|guest| guest.machine == Machine::Arm64 && Machine::NATIVE == Machine::Amd64) {
@@ -128,40 +116,29 @@ pub(crate) fn main(sh: &Shell, arguments: &[&str]) -> Result<()> {
             }
             Ok(())
         }
-        ["run", name, payload, out] => {
-            let guest = chosen(&[name])?[0];
-            let run = guest::run(sh, guest, Path::new(payload), Path::new(out), guest::LIMIT)?;
-            println!("{name}: {} after {:.1} s", run.ended, run.seconds);
+        Task::Run { guest, payload, out } => {
+            let run = guest::run(sh, named(guest)?, payload, out, guest::LIMIT)?;
+            println!("{guest}: {}", run.ended);
             run.succeeded()
         }
-        ["static"] => static_program::make(sh),
-        ["test", names @ ..] => {
-            let mut tally = Tally::default();
-            test(&chosen(names)?, &Builds::make(sh)?, &mut tally);
+        Task::Test { guests } => {
+            let mut tally = Tally::of(HOST, "");
+            test(&chosen(guests)?, &Builds::make(sh)?, &mut tally);
             tally.close()
         }
-        _ => bail!("{}", crate::USAGE),
     }
 }
 
-/// Returns the guests with these names, or all guests if there are no names.
-pub(crate) fn chosen(names: &[&str]) -> Result<Vec<&'static Guest>> {
+/// Returns the guest with this name.
+pub(crate) fn named(name: &str) -> Result<&'static Guest> {
     let known = || GUESTS.iter().map(|guest| &*guest.name).collect::<Vec<_>>().join(", ");
-    let found = |name: &&str| {
-        let found = GUESTS.iter().find(|guest| guest.name == *name);
-        found.with_context(|| format!("no guest {name}; there are {}", known()))
-    };
-    if names.is_empty() { Ok(GUESTS.iter().collect()) } else { names.iter().map(found).collect() }
+    let found = GUESTS.iter().find(|guest| guest.name == name);
+    found.with_context(|| format!("no guest {name}; there are {}", known()))
 }
 
-/// Returns the directory of fetched and unpacked packages. The number in its path changes when the layout of the contents changes.
-pub(crate) fn cache() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = match base {
-        Some(base) => base,
-        None => std::env::home_dir().context("neither XDG_CACHE_HOME nor HOME is set")?.join(".cache"),
-    };
-    Ok(base.join("bprec-vm").join("3"))
+/// Returns the guests with these names, or all guests if there are no names.
+pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static Guest>> {
+    if names.is_empty() { Ok(GUESTS.iter().collect()) } else { names.iter().map(|name| named(name)).collect() }
 }
 
 #[cfg(test)]
