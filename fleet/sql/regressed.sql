@@ -11,7 +11,7 @@ WITH recorded AS (
          MAX(CAST(observed_ns AS DECIMAL(20,0))) AS observed_ns,
          MAX(CAST(observed_ns AS DECIMAL(20,0)) * CAST(cpu_count AS DECIMAL(10,0))) AS capacity_ns
   FROM run_stats
-  WHERE counts_others = FALSE AND is_partial = FALSE
+  WHERE counts_others = FALSE AND is_partial = FALSE AND ${keys}
     AND ((date >= '${base_since}' AND date <= '${base_until}') OR (date >= '${since}' AND date <= '${until}'))
   GROUP BY prog_key, name, prog_type, host_id, date, hour_of_week, window_start),
 matched AS (

@@ -134,11 +134,25 @@ fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
         ("${base_since}", base_since.to_string()),
         ("${base_until}", base_until.to_string()),
         ("${min_runs}", scope.regressed.min_runs.max(1).to_string()),
-        // Replaced last, because a version label may contain the text of a placeholder.
-        ("${cohort}", scope.regressed.cohort()),
     ];
     let sql = values.iter().fold(sql, |sql, (name, value)| sql.replace(name, value));
-    regressed::judge(&engine.ask(&sql)?, &scope.regressed, scope.limit)
+    let (parts, mut days) = (engine.parts(table)?, Answer::default());
+    for part in 0..parts {
+        // The cohort is replaced last, because a version label may contain the text of a placeholder.
+        let sql = sql.replace("${keys}", &keys(part, parts)).replace("${cohort}", &scope.regressed.cohort());
+        let answer = engine.ask(&sql)?;
+        days.columns = answer.columns;
+        days.rows.extend(answer.rows);
+    }
+    regressed::judge(&days, &scope.regressed, scope.limit)
+}
+
+/// SQL condition for a part of the programs. Keys are hexadecimal digits of hashes, so ranges of their first digits have about the same number of
+/// programs.
+fn keys(part: usize, parts: usize) -> String {
+    let digits = |part| format!("{:04x}", part * 0x1_0000 / parts);
+    let end = if part + 1 == parts { "g".to_owned() } else { digits(part + 1) };
+    format!("prog_key >= '{}' AND prog_key < '{end}'", digits(part))
 }
 
 /// Returns the last and the first of the days that are compared with base days. By default, these are the last seven days, or fewer if the lake would
@@ -173,4 +187,20 @@ fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
 fn filled_in(sql: &str, days: (Date, Date), limit: usize) -> String {
     let values = [("${since}", days.0.to_string()), ("${until}", days.1.to_string()), ("${limit}", limit.to_string())];
     values.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keys;
+
+    #[test]
+    fn parts_have_each_program_once() {
+        assert_eq!(keys(0, 1), "prog_key >= '0000' AND prog_key < 'g'");
+        for parts in [2, 3, 256, 70_000] {
+            let conditions: Vec<String> = (0..parts).map(|part| keys(part, parts)).collect();
+            let words: Vec<Vec<&str>> = conditions.iter().map(|keys| keys.split('\'').collect()).collect();
+            assert!(words[0][1] == "0000" && words.last().is_some_and(|last| last[3] == "g"));
+            assert!(words.windows(2).all(|pair| pair[0][3] == pair[1][1]), "{conditions:?}");
+        }
+    }
 }

@@ -45,7 +45,8 @@ pub(crate) fn summarize(
     options: &ReadOptions,
     mut refuse: impl FnMut(&anyhow::Error),
 ) -> Result<usize> {
-    let at = || format!("write {}", output.display());
+    let name = output.display();
+    let at = || format!("write {name}");
     options.confine(output, false);
     let directory = output.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(directory).with_context(at)?;
@@ -66,11 +67,7 @@ pub(crate) fn summarize(
                     writer.finish()?;
                     line = writer.into_inner();
                     bytes += line.len();
-                    ensure!(
-                        bytes <= MAX_BYTES,
-                        "{}: exceeds {MAX_BYTES} bytes; name fewer recordings",
-                        output.display()
-                    );
+                    ensure!(bytes <= MAX_BYTES, "{name}: exceeds {MAX_BYTES} bytes; name fewer recordings");
                     encoder.write_all(&line).with_context(at)?;
                     recordings += 1;
                 }

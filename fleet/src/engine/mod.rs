@@ -25,6 +25,14 @@ pub(crate) trait Engine {
     /// # Errors
     /// Fails if the query is not valid, or if a file of its tables differs from the committed one.
     fn ask(&self, sql: &str) -> Result<Answer>;
+
+    /// Returns the number of parts in which window functions over all rows of a table stay within the limit on memory.
+    ///
+    /// # Errors
+    /// Fails if the rows cannot be counted.
+    fn parts(&self, _table: &str) -> Result<usize> {
+        Ok(1)
+    }
 }
 
 /// Choice of the engine: by default, DataFusion.
