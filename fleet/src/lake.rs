@@ -264,7 +264,7 @@ impl Lake {
     ) -> Result<()> {
         // `batches` must have all batches of the day: the new state of the day has no others.
         self.read_day(date)?;
-        let id = batch_id(rows.last().map_or(&[], |(_, recordings)| recordings));
+        let id = batch_id(rows.last().map_or(&[], |(_, recordings)| recordings), replaced);
         let (mut recordings, mut commit, mut files) = (0, Commit::new(), BTreeMap::new());
         for (table, rows) in rows {
             recordings = rows.iter().map(|rows| rows.num_rows() as u64).sum();
@@ -296,12 +296,12 @@ fn encoded(table: &Table, rows: &[RecordBatch], commit: &Commit) -> Result<Bytes
     Ok(writer.into_inner()?.into())
 }
 
-/// Returns the id of a batch, a hash of the ids of its recordings.
-fn batch_id(recordings: &[RecordBatch]) -> String {
+/// Returns the id of a batch, a hash of the ids of its recordings and of the batches that it replaces.
+fn batch_id(recordings: &[RecordBatch], replaced: &BTreeSet<String>) -> String {
     let ids = recordings.iter().flat_map(|rows| rows["recording_id"].as_string::<i32>().iter().flatten());
     let ids: BTreeSet<&str> = ids.collect();
     let mut hash = Sha256::new();
-    ids.iter().for_each(|id| hash.update(id));
+    ids.into_iter().chain(replaced.iter().map(String::as_str)).for_each(|id| hash.update(id));
     hex::encode(&hash.finalize()[..16])
 }
 

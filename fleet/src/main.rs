@@ -23,7 +23,7 @@ mod store;
 mod summary;
 mod verify;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bprec_report::printable;
 use chrono::{TimeDelta, Utc};
 use clap::{Args, Parser};
@@ -86,6 +86,14 @@ enum Verb {
         /// Limit on the recordings of a merged batch.
         #[arg(long, value_name = "N", default_value_t = 2000)]
         batch: u64,
+    },
+    /// Removes all rows of a host from a lake.
+    Erase {
+        #[command(flatten)]
+        lake: LakeArgs,
+        /// Id of the host: `host_id` of the tables.
+        #[arg(long, value_name = "ID")]
+        host: String,
     },
     /// Removes old days from a lake.
     Expire {
@@ -163,6 +171,7 @@ fn main() -> ExitCode {
         Verb::Report { lake, output, limit, scope } => report(&lake.lake, &output, &Scope { limit, ..scope }),
         Verb::Verify(args) => verify(&args.lake),
         Verb::Compact { lake, batch } => compact(&lake.lake, batch),
+        Verb::Erase { lake, host } => erase(&lake.lake, &host),
         Verb::Expire { lake, keep } => expire(&lake.lake, keep),
     };
     match done {
@@ -244,6 +253,15 @@ fn verify(lake: &Path) -> Result<ExitCode> {
 fn compact(lake: &Path, batch: u64) -> Result<ExitCode> {
     let (before, after) = compact::compact(lake, batch)?;
     writeln!(io::stdout(), "{before} batches merged into {after}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn erase(lake: &Path, host: &str) -> Result<ExitCode> {
+    // A missing lake is an error here; `open_to_write` would create it.
+    Lake::open(lake, lake::NO_DAYS)?;
+    let batches = compact::erase(lake, host)?;
+    ensure!(batches > 0, "{}: has no host with the id {host}", lake.display());
+    writeln!(io::stdout(), "{batches} batches rewritten without the host {host}")?;
     Ok(ExitCode::SUCCESS)
 }
 

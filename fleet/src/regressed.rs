@@ -367,15 +367,9 @@ fn side(days: &[Day], is_new: bool) -> Side {
 }
 
 fn side_of_all<'p>(programs: impl Iterator<Item = &'p Program>, is_new: bool) -> Side {
-    let mut all = Side { observed_ns: None, ..Side::default() };
-    for program in programs {
-        let side = side(&program.days, is_new);
-        all.days = all.days.max(side.days);
-        all.hosts = all.hosts.max(side.hosts);
-        all.runs += side.runs;
-        all.cpu_ns += side.cpu_ns;
-    }
-    all
+    let sides = programs.map(|program| side(&program.days, is_new));
+    let all = sides.reduce(|a, b| Side { days: a.days.max(b.days), ..a.plus(b) }).unwrap_or_default();
+    Side { observed_ns: None, capacity_ns: None, version: Value::Null, ..all }
 }
 
 impl Judged {

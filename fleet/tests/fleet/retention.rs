@@ -1,6 +1,6 @@
 //! Days, labels and permissions of lakes.
 
-use crate::support::{Lake, program, recording, rows, text};
+use crate::support::{Lake, TABLES, program, recording, rows, text};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -29,6 +29,45 @@ fn old_days_are_removed_and_the_others_stay() {
     // A mistyped name creates no lake.
     let missing = lake.path().join("missing");
     assert_eq!((expire(&missing).status.code(), missing.exists()), (Some(2), false));
+}
+
+#[test]
+fn an_erased_host_is_in_no_table() {
+    let recording = recording("7.2/everything.data");
+    let (lake, expected) = (Lake::new(), Lake::new());
+    let import = |lake: &Lake, host: &str, at: u64| {
+        let output = lake.import_with_start(&recording, 1_772_323_200_000_000_000 + at, &["--host", host]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    // One batch of two hosts, two batches that have only the erased host, and one batch without it.
+    let erased = "edge'1";
+    for (host, at) in [("a", 0), (erased, 1_000_000), (erased, NS_PER_DAY), ("b", 3 * NS_PER_DAY)] {
+        import(&lake, host, at);
+        if host != erased {
+            import(&expected, host, at);
+        }
+    }
+    let run = |verb: &[&str], lake: &Path| program().args(verb).arg("--lake").arg(lake).output().unwrap();
+    assert_eq!(text(&run(&["compact"], &lake.path()).stdout), "4 batches merged into 3\n");
+    import(&lake, erased, NS_PER_DAY + 1_000_000);
+    let erase = |host: &str, lake: &Path| run(&["erase", "--host", host], lake);
+    let output = erase(erased, &lake.path());
+    assert_eq!(text(&output.stdout), "3 batches rewritten without the host edge'1\n", "{}", text(&output.stderr));
+    assert_eq!(lake.contents(), expected.contents());
+    for table in TABLES {
+        let found = lake.sql(&format!("SELECT host_id FROM {table} WHERE host_id NOT IN ('a', 'b')"));
+        assert!(found.is_empty(), "{table}: {found:?}");
+    }
+    let verified = lake.verify();
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
+    assert_eq!(text(&run(&["compact"], &lake.path()).stdout), "4 batches merged into 3\n");
+    assert_eq!(lake.contents(), expected.contents());
+    let again = erase(erased, &lake.path());
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains(": has no host with the id edge'1"), "{}", text(&again.stderr));
+    // A mistyped name creates no lake.
+    let missing = lake.path().join("missing");
+    assert_eq!((erase(erased, &missing).status.code(), missing.exists()), (Some(2), false));
 }
 
 /// Readers of a superseded generation have an hour; then the next writer removes the generation.
