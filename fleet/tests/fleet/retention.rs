@@ -53,15 +53,22 @@ fn an_erased_host_is_in_no_table() {
     let erase = |host: &str, lake: &Path| run(&["erase", "--host", host], lake);
     let output = erase(erased, &lake.path());
     assert_eq!(text(&output.stdout), "3 batches rewritten without the host edge'1\n", "{}", text(&output.stderr));
-    assert_eq!(lake.contents(), expected.contents());
+    // The recordings of the two lakes were imported from different paths.
+    let contents = |lake: &Lake| {
+        let mut contents = lake.contents();
+        contents.remove("recording");
+        contents
+    };
+    assert!(contents(&lake) == contents(&expected));
     for table in TABLES {
-        let found = lake.sql(&format!("SELECT host_id FROM {table} WHERE host_id NOT IN ('a', 'b')"));
-        assert!(found.is_empty(), "{table}: {found:?}");
+        let hosts = lake.sql(&format!("SELECT DISTINCT host_id FROM {table} ORDER BY host_id"));
+        let hosts: Vec<&str> = hosts.iter().map(|row| row["host_id"].as_str().unwrap()).collect();
+        assert!(hosts == ["a", "b"] || table == "counter" && hosts.is_empty(), "{table}: {hosts:?}");
     }
     let verified = lake.verify();
     assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
     assert_eq!(text(&run(&["compact"], &lake.path()).stdout), "4 batches merged into 3\n");
-    assert_eq!(lake.contents(), expected.contents());
+    assert!(contents(&lake) == contents(&expected));
     let again = erase(erased, &lake.path());
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains(": has no host with the id edge'1"), "{}", text(&again.stderr));
