@@ -16,7 +16,7 @@ const ALL: &str = "TRUE";
 /// # Errors
 /// Fails if the lake cannot be read or written. Batches that were merged before the failure stay merged.
 pub(crate) fn compact(path: &Path, most: u64) -> Result<(usize, usize)> {
-    let (mut lake, _lock) = Lake::open_to_write(path)?;
+    let (mut lake, _lock) = Lake::open_to_change(path)?;
     let mut before = 0;
     for date in lake.days() {
         let batches = lake.read_day(date)?.to_vec();
@@ -33,7 +33,7 @@ pub(crate) fn compact(path: &Path, most: u64) -> Result<(usize, usize)> {
 /// # Errors
 /// Fails if the lake cannot be read or written. Batches that were rewritten before the failure stay rewritten.
 pub(crate) fn erase(path: &Path, host: &str) -> Result<usize> {
-    let (mut lake, _lock) = Lake::open_to_write(path)?;
+    let (mut lake, _lock) = Lake::open_to_change(path)?;
     let (host, mut rewritten) = (host.replace('\'', "''"), 0);
     for date in lake.days() {
         for batch in lake.read_day(date)?.to_vec() {

@@ -157,6 +157,15 @@ impl Lake {
         Ok((Lake { store, generation, batches: Vec::new(), foreign: Vec::new() }, lock))
     }
 
+    /// Opens an existing lake as a writer; a mistyped name creates no lake.
+    ///
+    /// # Errors
+    /// Fails as [`Lake::open_to_write`] does, or if the lake is missing.
+    pub(crate) fn open_to_change(path: &Path) -> Result<(Lake, Option<File>)> {
+        Lake::open(path, NO_DAYS)?;
+        Lake::open_to_write(path)
+    }
+
     fn add(&mut self, day: Day) {
         self.batches.extend(day.batches);
         self.foreign.extend(day.foreign);

@@ -257,8 +257,6 @@ fn compact(lake: &Path, batch: u64) -> Result<ExitCode> {
 }
 
 fn erase(lake: &Path, host: &str) -> Result<ExitCode> {
-    // A missing lake is an error here; `open_to_write` would create it.
-    Lake::open(lake, lake::NO_DAYS)?;
     let batches = compact::erase(lake, host)?;
     ensure!(batches > 0, "{}: has no host with the id {host}", lake.display());
     writeln!(io::stdout(), "{batches} batches rewritten without the host {host}")?;
@@ -266,9 +264,7 @@ fn erase(lake: &Path, host: &str) -> Result<ExitCode> {
 }
 
 fn expire(lake: &Path, keep: TimeDelta) -> Result<ExitCode> {
-    // A missing lake is an error here; `open_to_write` would create it.
-    Lake::open(lake, lake::NO_DAYS)?;
-    let (mut lake, _lock) = Lake::open_to_write(lake)?;
+    let (mut lake, _lock) = Lake::open_to_change(lake)?;
     let first = Utc::now().date_naive() - (keep - TimeDelta::days(1));
     let expired = lake.expire(first)?;
     writeln!(io::stdout(), "{} days removed, all before {first}", expired.len())?;

@@ -75,6 +75,7 @@ fn an_erased_host_is_in_no_table() {
     // A mistyped name creates no lake.
     let missing = lake.path().join("missing");
     assert_eq!((erase(erased, &missing).status.code(), missing.exists()), (Some(2), false));
+    assert_eq!((run(&["compact"], &missing).status.code(), missing.exists()), (Some(2), false));
 }
 
 /// Readers of a superseded generation have an hour; then the next writer removes the generation.
