@@ -87,6 +87,13 @@ fn victims_ns() -> u64 {
     Victim::OF_AGENT.iter().map(|victim| victim.run(OPERATIONS).unwrap()).sum()
 }
 
+/// Resident memory of a process, summed over its mappings.
+fn resident_bytes(pid: u32) -> u64 {
+    let sums = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = sums.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
 fn weight(value: &Value) -> f64 {
     value["weight"].as_f64().unwrap_or_else(|| panic!("no weight: {value:#}"))
 }
@@ -141,6 +148,7 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             let recording = record();
             let with_ns = victims_ns();
             recording.end();
+            let resident_bytes = resident_bytes(pid);
             let agent_ns = agent.stop();
             saved_ns += with_ns as f64 + agent_ns as f64 - without_ns as f64;
 
@@ -160,6 +168,9 @@ fn the_bill_of_an_agent_is_what_its_victims_and_its_process_take() {
             predicted.add(&path, owner["name"].as_str().unwrap(), with_ns as f64, without_ns as f64);
             let parts = [&owner["in_others"]["self"], &owner["causes"]["user_probes"], &own];
             assert!(parts.iter().all(|part| weight(part) > 0.0), "{owner:#}");
+            let bytes = owner["resident_bytes"].as_f64().unwrap();
+            let ratio = bytes / resident_bytes as f64;
+            assert!((0.8..1.25).contains(&ratio), "resident memory {bytes}, of /proc {resident_bytes}");
         }
         predicted.check()?;
         let chance = 5.0 / f64::sqrt(samples);

@@ -163,6 +163,12 @@ fn redacted_screens_hold_no_secret() {
                 seen.extend(terminal.wait("payers", |screen| {
                     screen[0].contains("payers") && screen.iter().any(|line| line.contains("%PAYER"))
                 }));
+                terminal.keys(&["b"]);
+                let of_bill = terminal.wait("the bill", |screen| {
+                    screen[0].contains("bill") && screen.iter().any(|line| line.starts_with("TOTAL"))
+                });
+                assert_eq!(of_bill.iter().any(|line| line.starts_with(comm)), !is_redacted, "{of_bill:#?}");
+                seen.extend(of_bill);
                 let said = wait_for("a file", || {
                     terminal.keys(&["w", "Enter"]);
                     let said = |screen: &[String]| screen.last().is_some_and(|line| line.contains("bprec"));

@@ -47,6 +47,34 @@ fn table<'s>(screen: &'s [String], first: &str) -> (&'s str, &'s [String]) {
     (&screen[at], &screen[at + 1..])
 }
 
+/// The bill has the owners and shares of the JSON.
+#[test]
+fn the_bill_has_the_numbers_of_json() {
+    if !tmux_installed("the_bill_has_the_numbers_of_json") {
+        return;
+    }
+    let terminal = browse((200, 40));
+    terminal.keys(&["b"]);
+    let screen = terminal.wait("the bill", |screen| {
+        screen[0].contains("bill of each owner") && screen.iter().any(|line| line.starts_with("TOTAL"))
+    });
+    let (header, rows) = table(&screen, "OWNER");
+    let bill = json(&["report", "--bill"]);
+    let event = &bill["events"][0];
+    let owners = event["owners"].as_array().unwrap();
+    assert!(!owners.is_empty());
+    for (name, parts) in owners.iter().map(|it| (it["name"].as_str().unwrap(), it)).chain([("TOTAL", &event["total"])])
+    {
+        let line = rows.iter().find(|line| line.trim_start().starts_with(name)).unwrap();
+        let shares = [("%MACHINE", &parts["machine_percent"]), ("OWN%", &parts["own_tasks"]["machine_percent"])];
+        for (column, share) in shares {
+            assert_eq!(cell(header, line, column).trim_start_matches('≈'), percent(share), "{line}");
+        }
+    }
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
 /// Compares the shown table with the JSON report.
 fn assert_table(screen: &[String], width: usize) {
     let (header, rows) = table(screen, "ID");

@@ -5,7 +5,7 @@
 //! left out. The class of an interface replaces its name. Recordings of older versions have no marks: there, the whole target counts as words.
 
 use bprec_report::format::Secret;
-use bprec_report::model::{Attachment, Program};
+use bprec_report::model::{Attachment, OwnerBill, OwnerKind, Program};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
@@ -23,6 +23,8 @@ const COMPILER_SUFFIXES: [&str; 5] = [".isra.", ".constprop.", ".part.", ".cold"
 const LEFT_OUT: [&str; 6] = [" of ", " in ", " [", "net:[", "+0x", "["];
 /// Ends of words that count the other functions of a probe. The named functions are the first by address, so they differ between kernels.
 const COUNTS: [&str; 3] = [" more", " function", " functions"];
+/// Characters of the random ends that Kubernetes gives to names of pods: five of them, after a dash.
+const RANDOM_END: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// Beginnings of words before a name, or in place of an unknown name.
 const HEADS: [&str; 4] = ["map ", "cgroup ", "0x", ", "];
 
@@ -129,6 +131,25 @@ fn without_ids(path: &str) -> String {
         rest = &rest[length.max(first.len_utf8())..];
     }
     text
+}
+
+/// Returns the name of an owner of programs without ids of processes and containers, and without the random ends of pods' names.
+pub(crate) fn owner_name(owner: &OwnerBill) -> String {
+    let holder = |name: &str| match owner.kind {
+        OwnerKind::Process => name.rsplit_once('/').map_or(name, |(comm, _)| comm).to_owned(),
+        OwnerKind::Container => name.split('/').map(without_random_end).collect::<Vec<_>>().join("/"),
+        _ => without_ids(name),
+    };
+    let holders: BTreeSet<String> = owner.name.split(", ").map(holder).collect();
+    holders.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn without_random_end(name: &str) -> String {
+    let name = without_ids(name);
+    match name.rsplit_once('-') {
+        Some((stem, end)) if end.len() == 5 && end.chars().all(|c| RANDOM_END.contains(c)) => format!("{stem}-*"),
+        _ => name,
+    }
 }
 
 #[cfg(test)]

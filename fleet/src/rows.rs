@@ -2,11 +2,11 @@
 
 use crate::identity::hook;
 use crate::schema::{
-    AttachmentRow, CounterRow, EventRow, HostColumns, ProgRow, ProgramColumns, RecordedRows, RecordingColumns,
+    AttachmentRow, BillRow, CounterRow, EventRow, HostColumns, ProgRow, ProgramColumns, RecordedRows, RecordingColumns,
     RecordingRow, RunStatsRow, SampleRow, Time, columns_of, is_program,
 };
 use anyhow::{Context, Result, ensure};
-use bprec_report::model::{CounterSource, Report};
+use bprec_report::model::{CounterSource, EventBill, Report};
 use bprec_report::{By, CountersReport, Input, Options, Session, Split};
 use chrono::{NaiveDate, Utc};
 use datafusion::arrow::array::RecordBatch;
@@ -122,7 +122,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
     let input = Input::open(path)?;
     let session = Session::open(&input)?;
     let options = Options { threads: Some(1), all: true, by: Some(By::Split(Split::Func)), ..Options::default() };
-    let report = session.by_prog(&options)?;
+    let (report, bills) = session.by_prog_with_bills(&options)?;
     let counters = session.counters(&Options { threads: Some(1), ..Options::default() })?;
     let recorded = || {
         ensure!(
@@ -139,7 +139,7 @@ pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), given: &GivenFacts)
         let of = RecordingColumns::new(HostColumns::new(&report.recording, given.host.as_ref())?, start, labels)?;
         let mut rows = RecordedRows::new(date)?;
         add_programs(&mut rows, &report, &of)?;
-        add_events(&mut rows, &report, &of)?;
+        add_events(&mut rows, &report, bills, &of)?;
         add_counters(&mut rows, &counters, &of)?;
         rows.recording.push(RecordingRow::new(&report, &of, id, bytes, path)?);
         ensure!(content_id(path)? == (id, bytes), "changed during the import");
@@ -167,8 +167,10 @@ fn add_programs(rows: &mut RecordedRows, report: &Report, of: &RecordingColumns)
     Ok(())
 }
 
-/// Adds the events, and their samples by function. Each sample that is charged to a program is in one function.
-fn add_events(rows: &mut RecordedRows, report: &Report, of: &RecordingColumns) -> Result<()> {
+/// Adds the events, their samples by function, and the bills of owners. Each sample that is charged to a program is in one function. Events without
+/// samples have no bill.
+fn add_events(rows: &mut RecordedRows, report: &Report, bills: Vec<EventBill>, of: &RecordingColumns) -> Result<()> {
+    let mut bills = bills.into_iter().peekable();
     for event in &report.events {
         let row = EventRow::new(report, of, event)?;
         let by_function = event.rows.iter().flat_map(|row| row.parts.iter().flatten().map(|part| (row.program, part)));
@@ -178,6 +180,12 @@ fn add_events(rows: &mut RecordedRows, report: &Report, of: &RecordingColumns) -
         for (scope, prog, func, line) in by_function.chain(others) {
             if line.count.samples > 0 || line.count.weight > 0 {
                 rows.sample.push(SampleRow::new(&row, scope, prog, func, line)?);
+            }
+        }
+        if let Some(bill) = bills.next_if(|bill| (&bill.name, bill.samples) == (&event.name, event.samples)) {
+            let owners = bill.owners.iter().map(|owner| (Some(owner), &owner.parts));
+            for (owner, parts) in owners.chain([(None, &bill.unattributed)]) {
+                rows.bill.push(BillRow::new(&row, owner, parts)?);
             }
         }
         rows.event.push(row);

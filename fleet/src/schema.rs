@@ -4,11 +4,11 @@
 //! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within a version, only nullable columns may
 //! be added, at the end of a table.
 
-use crate::identity::prog_key;
+use crate::identity::{owner_name, prog_key};
 use crate::rows::Date;
 use anyhow::{Context, Result};
 use bprec_report::model::{
-    self, EventReport, Exact, Line, NamedReading, Program, Recording, Report, Runs, Unit, has_sha256_tags,
+    self, BillParts, EventReport, Exact, Line, NamedReading, OwnerBill, Program, Recording, Report, Runs, Unit, has_sha256_tags,
 };
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use datafusion::arrow::array::{
@@ -57,13 +57,14 @@ fn table<T: Columns>(name: &'static str, sorted_by: &'static [&'static str]) -> 
 }
 
 /// All tables, in the order of [`RecordedRows`].
-pub(crate) fn tables() -> [Table; 7] {
+pub(crate) fn tables() -> [Table; 8] {
     [
         table::<ProgRow>(PROG, &["prog_key", "host_id", "prog_id", "load_time_ns"]),
         table::<AttachmentRow>("attachment", &["prog_key", "host_id", "window_start", "kind", "hook"]),
         table::<RunStatsRow>("run_stats", &["prog_key", "host_id", "window_start"]),
         table::<EventRow>("event", &["event", "host_id", "window_start"]),
         table::<SampleRow>("sample", &["prog_key", "host_id", "window_start", "event", "func"]),
+        table::<BillRow>("bill", &["owner", "host_id", "window_start", "event"]),
         table::<CounterRow>("counter", &["scope", "event", "prog_key", "host_id", "window_start"]),
         table::<RecordingRow>(RECORDING, &["host_id", "start_time", "recording_id"]),
     ]
@@ -296,6 +297,27 @@ columns! {
             known(line.columns.as_ref().and_then(|it| it.entry.value()).map(|share| share.count.weight))?,
     }
 
+    /// Bill of an owner of programs in the samples of an event, or the part of the bill whose owner is unknown.
+    BillRow(event: &EventRow, owner: Option<&OwnerBill>, parts: &BillParts) {
+        recording: RecordingColumns = event.recording.clone(),
+        owner: Option<Text> = owner.map(|it| owner_name(it).into()),
+        owner_kind: Option<Text> = owner.map(|it| it.kind.to_string().into()),
+        programs: Option<i64> = known(owner.map(|it| it.program_count() as u64))?,
+        event: Text = event.event.clone(),
+        unit: Text = event.unit.clone(),
+        samples: i64 = signed(parts.count.samples)?,
+        weight: i64 = signed(parts.count.weight)?,
+        others_weight: i64 = signed(parts.in_others.sum.count.weight)?,
+        own_weight: i64 = signed(parts.own_tasks.sum.count.weight)?,
+        causes_weight: i64 = signed(parts.causes.sum.count.weight)?,
+        shared_weight: i64 = signed(parts.shared.count.weight)?,
+        unsampled_ns: Option<i64> = known(parts.unsampled.map(|it| it.time_ns))?,
+        machine_weight: Option<i64> = event.machine_weight,
+        map_bytes: Option<i64> = known(owner.and_then(|it| it.map_bytes.value().copied()))?,
+        jit_bytes: Option<i64> = known(owner.and_then(|it| it.jit_bytes.value().copied()))?,
+        resident_bytes: Option<i64> = known(owner.and_then(|it| it.resident_bytes.value().copied()))?,
+    }
+
     /// Reading of a counter over the whole recording. `program` is the target, if it is a known program.
     CounterRow(
         of: &RecordingColumns,
@@ -331,6 +353,7 @@ columns! {
         run_stats: Vec<RunStatsRow> = Vec::new(),
         event: Vec<EventRow> = Vec::new(),
         sample: Vec<SampleRow> = Vec::new(),
+        bill: Vec<BillRow> = Vec::new(),
         counter: Vec<CounterRow> = Vec::new(),
         recording: Vec<RecordingRow> = Vec::new(),
     }

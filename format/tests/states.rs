@@ -295,8 +295,10 @@ fn state() -> impl Strategy<Value = State> {
                 State::ProbeMisses(ProbeMisses { time_ns, links: links.into_iter().map(link).collect() })
             }
         ),
-        (any::<(u64, u64)>(), prop::collection::vec(any::<(u32, u64)>(), 0..5)).prop_map(
-            |((from_ns, to_ns), processes)| State::HolderTimes(HolderTimes { from_ns, to_ns, processes })
+        (any::<(u64, u64)>(), [(); 2].map(|()| prop::collection::vec(any::<(u32, u64)>(), 0..5))).prop_map(
+            |((from_ns, to_ns), [processes, resident_bytes])| {
+                State::HolderTimes(HolderTimes { from_ns, to_ns, processes, resident_bytes })
+            }
         ),
         prop::collection::vec([text; 5], 0..3).prop_map(|all| {
             let container = |[id, pod_uid, namespace, pod, container]: [String; 5]| PodContainer {

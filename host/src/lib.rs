@@ -37,7 +37,9 @@ pub use outputs::{
 };
 pub use pods::PodContainer;
 pub use privilege::{Capability, hidden_addresses};
-pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
+pub use process::{
+    Process, Stat, comm, is_alive, process_ids, resident_bytes, start_ticks, thread_ids, with_descendants,
+};
 
 /// Value of a file under `/proc/sys`, such as `kernel/kptr_restrict`; `None` if the file cannot be read or is not a number.
 pub fn sysctl_number(name: &str) -> Option<i64> {

@@ -135,9 +135,20 @@ pub fn comm(task: u32) -> Option<Vec<u8>> {
     Some(comm)
 }
 
+/// Resident memory of a process, bytes; `None` if the process has ended.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    first_number(&status, b"VmRSS:")?.checked_mul(1024)
+}
+
 /// Real user id: the first number after `Uid:` (real, effective, saved, file system).
 fn real_uid(status: &[u8]) -> Option<u32> {
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    u32::try_from(first_number(status, b"Uid:")?).ok()
+}
+
+/// First number in the line of `/proc/PID/status` that begins with `key`.
+fn first_number(status: &[u8], key: &[u8]) -> Option<u64> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(key))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 

@@ -5,8 +5,8 @@ use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Advice, Annotation, Bill, Count, CountersReport, Interval, LinesReport, OverTime, Overview, Page, Payers, Profile,
-    Report, Row, Stacks, Trees, Without,
+    Advice, Annotation, Bill, Count, CountersReport, EventBill, Interval, LinesReport, OverTime, Overview, Page,
+    Payers, Profile, Report, Row, Stacks, Trees, Without,
 };
 use crate::pass::sinks::slowed::correct_runs;
 use crate::pass::sinks::stacks::{self, KeptDetails};
@@ -179,6 +179,14 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::bill::bill(&self.recording, &self.index, options, owner))
     }
 
+    /// Reports the cost of each program as [`Session::by_prog`] does, and the bills of all owners in each of its events that has samples.
+    ///
+    /// # Errors
+    /// Fails if `options` name an event or a time that the recording does not have.
+    pub fn by_prog_with_bills(&self, options: &Options) -> Result<(Report, Vec<EventBill>)> {
+        self.recording.checked(page::report_and_bills(&self.recording, &self.index, options))
+    }
+
     /// Predicts the CPU time of the machine and of each payer without some programs. `patterns` name programs as [`crate::ProgFilter`] does, or
     /// owners of programs as in [`Session::bill`]; all of `keys` together identify a payer. If `per` names an event, the samples of this event count
     /// operations, and the prediction has the CPU time per operation.
@@ -244,6 +252,7 @@ impl<'a> Session<'a> {
                 Model::Stacks(if query.programs.is_empty() { stacks } else { stacks.in_kernel() }.into())
             }
             Kind::Payers => Model::Payers(self.payers(query, &[Payer::Comm])?.into()),
+            Kind::Bill => Model::Bill(self.bill(query, None)?.into()),
         })
     }
 

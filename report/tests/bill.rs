@@ -1,11 +1,13 @@
 //! Bills of owners add up to the samples and to the report by program, in every output and for every recording.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+#[path = "support/page.rs"]
+mod page;
 mod support;
 
 use crate::text;
 use bprec_report::model::{BillParts, Count, EventBill, EventReport};
-use bprec_report::{Document, Input, Options, Session};
+use bprec_report::{Document, ExportFormat, Input, Options, Session};
 use serde_json::Value;
 use support::fixtures;
 
@@ -154,4 +156,68 @@ fn outputs_of_a_bill_say_the_same() {
         assert_eq!(markdown.matches("\n| TOTAL |").count(), one.events.len(), "{markdown}");
     }
     assert!(compared > 10, "{compared}");
+}
+
+/// The page and the interactive screen have the cells of the table, and the report with bills has the same bills.
+#[test]
+fn the_page_and_the_screen_have_the_rows_of_the_bill() {
+    let (mut compared, mut shown) = (0, 0);
+    for path in fixtures() {
+        let at = path.display();
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let options = Options::default();
+        let bill = session.bill(&options, None).unwrap();
+        let (report, bills) = session.by_prog_with_bills(&options).unwrap();
+        assert_eq!(bills, bill.events, "{at}");
+        assert_eq!(report, session.by_prog(&options).unwrap(), "{at}");
+        let mut html = Vec::new();
+        if session.export(&options, ExportFormat::Html, &mut html).is_err() || html.is_empty() {
+            continue;
+        }
+        let data: Value = serde_json::from_slice(&page::data(&html)).unwrap();
+        let event = &bill.events[0];
+        let markdown = text(|out| bill.write_markdown(out, false).unwrap());
+        let table = markdown.lines().filter(|line| line.starts_with('|') && !line.starts_with("| --"));
+        let cells = |line: &str| {
+            let cells = line.trim_matches('|').split('|').map(|cell| cell.trim().replace('\\', "").replace("**", ""));
+            cells.collect::<Vec<String>>()
+        };
+        let texts = |cells: &Value| {
+            let cells = cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap().to_owned());
+            cells.collect::<Vec<String>>()
+        };
+        let sheet = &data["owners"];
+        let rows = sheet["rows"].as_array().unwrap().iter().chain(sheet["totals"].as_array().unwrap());
+        let of_page: Vec<Vec<String>> = rows.map(texts).collect();
+        let names: Vec<String> =
+            sheet["columns"].as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap().into()).collect();
+        let expected: Vec<Vec<String>> = table.map(cells).take(of_page.len() + 1).collect();
+        assert_eq!(expected[0], names, "{at}: {markdown}");
+        assert_eq!(expected[1..], of_page, "{at}: {markdown}");
+        assert_eq!(of_page.len(), lines(event).count() + 1, "{at}");
+        let screen = bill.listing(usize::MAX);
+        assert_eq!(screen.header.split_whitespace().next(), Some("OWNER"), "{at}");
+        assert_eq!((screen.rows.len(), screen.totals.len()), (lines(event).count(), 1), "{at}");
+        for (row, cells) in screen.rows.iter().map(|row| &row.text).chain(&screen.totals).zip(&of_page) {
+            let shown: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+            let cells: Vec<&str> = cells.iter().map(String::as_str).filter(|cell| !cell.is_empty()).collect();
+            assert_eq!(shown, cells, "{at}");
+        }
+        let first = data["first"]["owners"].as_array().unwrap();
+        let costs = lines(event).filter(|it| it.machine_percent.is_some_and(|percent| percent >= 0.005)).count();
+        assert!(first.len() <= costs && (costs == 0) == first.is_empty(), "{at}: {first:?}");
+        let percents = &names.iter().position(|name| name == "%MACHINE");
+        for owner in first {
+            let row = of_page.iter().find(|row| row[0] == owner["name"]).unwrap();
+            assert_eq!(
+                row[percents.unwrap()].trim_start_matches('≈'),
+                owner["text"].as_str().unwrap().trim_start_matches('≈'),
+                "{at}"
+            );
+            shown += 1;
+        }
+        compared += 1;
+    }
+    assert!(compared > 10 && shown > 10, "{compared} {shown}");
 }

@@ -158,7 +158,7 @@ states! {
     ProgArray(ProgArray) = 40,
     /// Hits of kprobes that ran no program.
     ProbeMisses(ProbeMisses) = 41,
-    /// CPU time of processes that hold programs.
+    /// CPU time and memory of processes that hold programs.
     HolderTimes(HolderTimes) = 42,
 }
 
@@ -341,7 +341,11 @@ impl State {
                 State::SharedCounters(SharedCounters { targets: half(&mut it.targets)?, ..*it })
             }
             State::ProbeMisses(it) => State::ProbeMisses(ProbeMisses { links: half(&mut it.links)?, ..*it }),
-            State::HolderTimes(it) => State::HolderTimes(HolderTimes { processes: half(&mut it.processes)?, ..*it }),
+            State::HolderTimes(it) => {
+                let processes = half(&mut it.processes)?;
+                let resident_bytes = half(&mut it.resident_bytes).unwrap_or_default();
+                State::HolderTimes(HolderTimes { processes, resident_bytes, ..*it })
+            }
             State::KernelSymbols(symbols) => State::KernelSymbols(half(symbols)?),
             State::PodContainers(containers) => State::PodContainers(half(containers)?),
             State::FileFunctions(it) => {

@@ -160,6 +160,7 @@ mod tests {
                 from_ns: 7,
                 to_ns: 8,
                 processes: (0..8000).map(|pid| (pid, 9)).collect(),
+                resident_bytes: (0..8000).map(|pid| (pid, 10)).collect(),
             }),
             State::KernelSymbols(list(|at| KernelSymbol { addr: at.into(), len_bytes: 1, name: name() })),
             State::PodContainers(list(|id| PodContainer { id: format!("{id:064}"), ..PodContainer::default() })),
@@ -174,7 +175,10 @@ mod tests {
                     (State::ProgramCounters(all), State::ProgramCounters(part)) => all.targets.extend(part.targets),
                     (State::SharedCounters(all), State::SharedCounters(part)) => all.targets.extend(part.targets),
                     (State::ProbeMisses(all), State::ProbeMisses(part)) => all.links.extend(part.links),
-                    (State::HolderTimes(all), State::HolderTimes(part)) => all.processes.extend(part.processes),
+                    (State::HolderTimes(all), State::HolderTimes(part)) => {
+                        all.processes.extend(part.processes);
+                        all.resident_bytes.extend(part.resident_bytes);
+                    }
                     (State::KernelSymbols(all), State::KernelSymbols(part)) => all.extend(part),
                     (State::PodContainers(all), State::PodContainers(part)) => all.extend(part),
                     (State::FileFunctions(all), State::FileFunctions(part)) => all.functions.extend(part.functions),

@@ -93,6 +93,8 @@ pub struct OwnerBill {
     pub map_bytes: Known<u64>,
     /// Machine code of the owner's programs, bytes.
     pub jit_bytes: Known<u64>,
+    /// Resident memory of the processes that hold the owner's programs, at the end of the recording, bytes.
+    pub resident_bytes: Known<u64>,
 }
 
 impl OwnerBill {

@@ -315,6 +315,9 @@ coded! {
         NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of the program";
         /// The recording lacks the memory size of some maps.
         NoMapMemory = "no_map_memory": "the recording lacks the memory size of some of the program's maps";
+        /// The recording lacks the resident memory of some processes.
+        NoResidentMemory = "no_resident_memory":
+            "the recording lacks the resident memory of some of the owner's processes, for instance because they ended";
         /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
         NoInstructions = "no_instructions":
             "the recording has no instructions: the kernel withheld them, or the recorder did not request them";

@@ -2,8 +2,8 @@
 
 use super::program::program_label;
 use super::{
-    Annotation, Count, CountersReport, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers, Report,
-    TimedCount, Unit, Workload,
+    Annotation, Count, CountersReport, EventBill, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers,
+    Report, TimedCount, Unit, Workload,
 };
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -198,6 +198,8 @@ pub struct Page {
     pub over_time: OverTime,
     /// Cost of each program to each payer.
     pub payers: Payers,
+    /// Cost of each owner of programs in the event of `stacks`; `None` without a sampling event.
+    pub bill: Option<EventBill>,
     /// Cost of each source line of programs.
     pub lines: LinesReport,
     /// Code of programs with its cost in the event of `stacks`; `None` if no program has samples.

@@ -2,6 +2,7 @@
 
 use super::annotate::{self, frames, lines};
 use super::by_prog::advice;
+use super::by_prog::bill;
 use super::by_prog::facts::{Facts, WantedFacts};
 use super::by_prog::over_time::IntervalQuery;
 use super::by_prog::payers::{self, PaidByInterval};
@@ -9,8 +10,9 @@ use super::by_prog::tree;
 use super::counters;
 use super::overview::OverviewFacts;
 use crate::index::Index;
+use crate::index::owners::Owners;
 use crate::input::recording::OpenRecording;
-use crate::model::{EventTrees, LinesReport, Overview, Page, Profile, Report};
+use crate::model::{EventBill, EventTrees, LinesReport, Overview, Page, Profile, Report};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::pass::sinks::pivot::KeyBy;
@@ -54,6 +56,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
     wanted.pivots.push(KeyBy::PayersByInterval { payers: keys.clone(), intervals: intervals.intervals() });
+    let owners = Arc::new(Owners::new(index));
     // Advice needs costs by helper.
     let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
@@ -62,9 +65,10 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
         let kept = KeptDetails { intervals: of_time.clone(), ..KeptDetails::default() };
         let stacks = StacksSink::new(index, asked.clone(), kept);
         let code = (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events, of_time));
-        ((stacks, UserTimeSink::new(events)), code)
+        ((stacks, UserTimeSink::new(events)), (code, bill::sink(recording, index, &owners)))
     };
-    let (mut facts, ((stacks, user), (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
+    let (mut facts, ((stacks, user), ((sites, mut trees), billed))) =
+        Facts::gather(recording, index, &by_helper, wanted, sinks)?;
     let named = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?;
     let (stacks, stacks_by_interval) = (named.stacks, named.by_interval);
     // The page shows only this event, because a recording may have thousands of events.
@@ -78,6 +82,7 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let advice = advice::all(&report, index, options);
     over_time.programs = Arc::clone(&report.programs);
     let payers = payers::of(&facts, 1, keys);
+    let bill = bill::events(&facts, &owners, billed, None).0.pop().filter(|_| event.is_some());
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
     // If no program has samples, `of_first` would list the code of all programs, so the page has no code.
@@ -106,7 +111,32 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     }
     report.by = None;
     report.events.iter_mut().flat_map(|event| &mut event.rows).for_each(|row| row.parts = None);
-    Ok(Page { overview, trees: of_event, advice, code, stacks, stacks_by_interval, report, over_time, payers, lines })
+    Ok(Page {
+        overview,
+        trees: of_event,
+        advice,
+        code,
+        stacks,
+        stacks_by_interval,
+        report,
+        over_time,
+        payers,
+        bill,
+        lines,
+    })
+}
+
+/// Makes the report by program, and the bills of the owners of all its events that have samples.
+pub(crate) fn report_and_bills(
+    recording: &OpenRecording<'_>,
+    index: &Index,
+    options: &Options,
+) -> Result<(Report, Vec<EventBill>)> {
+    let owners = Arc::new(Owners::new(index));
+    let (facts, sink) =
+        Facts::gather(recording, index, options, WantedFacts::default(), |_| bill::sink(recording, index, &owners))?;
+    let (bills, _) = bill::events(&facts, &owners, sink, None);
+    Ok((facts.report(), bills))
 }
 
 /// Makes the report by program, and an overview of each of its events.

@@ -43,16 +43,18 @@ pub(super) fn view(report: &Bill, _: usize) -> View<'_> {
         let programs = has_programs.then(|| [Block::Gap, Block::Table(programs(report, event))]);
         blocks.into_iter().chain(programs.into_iter().flatten())
     });
-    let is_shared = report.events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
     let late = late_ticks(report.events.iter().map(|event| event.late_ticks));
     let unseen = report.notes.iter().filter(|note| matches!(note, Note::NotInSamples { .. })).map(graded);
-    let has_unsampled = report.events.iter().any(|event| event.total.unsampled.is_some());
-    let marks = [(is_shared, SHARED), (has_unsampled, UNSAMPLED)];
-    view.notes(
-        [LEGEND].into_iter().chain(marks.into_iter().filter_map(|(is_used, text)| is_used.then_some(text))),
-        late.into_iter().chain(unseen).chain(problems(&report.problems)),
-    );
+    view.notes(legend(&report.events), late.into_iter().chain(unseen).chain(problems(&report.problems)));
     view
+}
+
+/// Meanings of the columns and marks that bills use.
+pub(super) fn legend(events: &[EventBill]) -> impl Iterator<Item = &'static str> {
+    let is_shared = events.iter().flat_map(|event| &event.owners).any(|owner| is_shared(&owner.parts));
+    let has_unsampled = events.iter().any(|event| event.total.unsampled.is_some());
+    let marks = [(is_shared, SHARED), (has_unsampled, UNSAMPLED)];
+    [LEGEND].into_iter().chain(marks.into_iter().filter_map(|(is_used, text)| is_used.then_some(text)))
 }
 
 fn is_shared(parts: &BillParts) -> bool {
@@ -97,6 +99,11 @@ impl<'r> BillLine<'r> {
             Some(program) => program.load().jited_bytes.map(u64::from),
             None => self.owner?.jit_bytes.value().copied(),
         }
+    }
+
+    /// Resident memory of an owner's processes, bytes.
+    fn resident_bytes(&self) -> Option<u64> {
+        self.head()?.resident_bytes.value().copied()
     }
 }
 
@@ -204,12 +211,16 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
         F::csv("jit_bytes", BillLine::jit_bytes).and_text(Column::number("JIT MEM").droppable(2), |it| {
             it.owner.map_or_else(String::new, |_| memory(it.jit_bytes()))
         }),
+        F::csv("resident_bytes", BillLine::resident_bytes)
+            .and_text(Column::number("RSS").droppable(2).nothing(UNKNOWN), |it| {
+                it.head().map_or_else(String::new, |_| memory(it.resident_bytes()))
+            }),
     ]);
     LineColumns::new(fields)
 }
 
 /// Table of an event's owners.
-fn owners(event: &EventBill) -> Sheet {
+pub(super) fn owners(event: &EventBill) -> Sheet {
     let rows: Vec<BillLine<'_>> = owner_lines(event).collect();
     fields("OWNER").sheet(&rows, &[total(event)])
 }

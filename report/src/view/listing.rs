@@ -4,9 +4,9 @@ use super::blocks::comments;
 use super::by_prog::{self, Rates};
 use super::grid::{Column, Sheet};
 use super::payers::{self, Repeated};
-use super::{UNBOUNDED, annotation, interval, tree};
+use super::{UNBOUNDED, annotation, bill, interval, tree};
 use crate::model::text::{UNNAMED, clean, counted};
-use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
+use crate::model::{AnnotatedFunction, Annotation, Bill, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
 use std::ops::Range;
 
 /// A view as lines without control characters. Rows fit the requested width.
@@ -165,6 +165,16 @@ impl Payers {
         };
         let above = vec![clean(&event.name)];
         Listing { above, notes: vec![payers::LEGEND.to_owned()], ..Listing::of(&sheet, vec![], width) }
+    }
+}
+
+impl Bill {
+    /// Owners in the first event.
+    pub fn listing(&self, width: usize) -> Listing {
+        let Some(event) = self.events.first() else { return Listing::default() };
+        let notes = bill::legend(&self.events).map(str::to_owned).chain(self.problems.iter().map(|it| clean(it)));
+        let (above, notes) = (vec![clean(&event.name)], notes.collect());
+        Listing { above, notes, ..Listing::of(&bill::owners(event), vec![], width) }
     }
 }
 

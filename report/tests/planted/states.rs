@@ -166,7 +166,7 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             time_ns: 1 << 40,
             links: vec![LinkMisses { link_id: 1, prog_id: PROG_ID, first: 0, last: Some(1) }],
         }),
-        State::HolderTimes(HolderTimes { from_ns: 1, to_ns: 2, processes: vec![(1, 1)] }),
+        State::HolderTimes(HolderTimes { from_ns: 1, to_ns: 2, processes: vec![(1, 1)], resident_bytes: vec![(1, 1)] }),
         State::Unknown { kind: 999, body: p.secret("unknown state").into() },
     ];
     states.extend(attachments(p).into_iter().map(State::Attachment));

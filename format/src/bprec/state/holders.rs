@@ -1,9 +1,9 @@
-//! CPU time of the processes that hold programs.
+//! CPU time and memory of the processes that hold programs.
 
 use crate::layout::{List, Pair, Plain, layout};
 
 layout! {
-    /// CPU time of processes that hold programs, by the clock of the scheduler, for one file of a recording.
+    /// CPU time, by the clock of the scheduler, and memory of processes that hold programs, for one file of a recording.
     ///
     /// Samples of a timer show less: a consumer of events often runs for a few microseconds at a time, and the scheduler also charges the process
     /// for its wake-up, which the timer samples in the idle task.
@@ -15,5 +15,8 @@ layout! {
         pub to_ns: u64,
         /// Process id and CPU time between the two readings, ns, of each process that held programs at the first reading and exists at the last.
         pub processes: Vec<(u32, u64)> as List<Pair<Plain, Plain>>,
+        late:
+        /// Process id and resident memory at the end of the file, bytes, of these processes. Empty in older recordings.
+        pub resident_bytes: Vec<(u32, u64)> as List<Pair<Plain, Plain>>,
     }
 }

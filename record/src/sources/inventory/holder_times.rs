@@ -1,8 +1,9 @@
-//! CPU time of the processes that hold programs, in each file of a recording.
+//! CPU time and memory of the processes that hold programs, in each file of a recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bprec_format::bprec::state::{self, State};
+use bprec_host::resident_bytes;
 
 use crate::sys;
 
@@ -44,14 +45,16 @@ impl HolderTimes {
         }
     }
 
-    /// Ends a file. Returns the CPU time of the processes that still exist, as a state; `None` if there are none.
+    /// Ends a file. Returns the CPU time and memory of the processes that still exist, as a state; `None` if there are none.
     pub(super) fn end(&mut self) -> Option<State> {
         let Reading { time_ns, cpu_ns } = std::mem::take(&mut self.first);
         let last = self.last.take().unwrap_or_else(|| Reading::of(cpu_ns.keys().copied()));
         // A smaller time is that of another process with the same id.
         let used = |(pid, before): (u32, u64)| Some((pid, last.cpu_ns.get(&pid)?.checked_sub(before)?));
         let processes: Vec<(u32, u64)> = cpu_ns.into_iter().filter_map(used).collect();
-        let times = state::HolderTimes { from_ns: time_ns, to_ns: last.time_ns, processes };
+        let resident = |(pid, _): &(u32, u64)| Some((*pid, resident_bytes(*pid)?));
+        let resident_bytes = processes.iter().filter_map(resident).collect();
+        let times = state::HolderTimes { from_ns: time_ns, to_ns: last.time_ns, processes, resident_bytes };
         (!times.processes.is_empty()).then_some(State::HolderTimes(times))
     }
 }
@@ -85,6 +88,11 @@ mod tests {
         assert_eq!(pid, own);
         assert!((at_least..=at_most).contains(&cpu_ns), "{at_least} {cpu_ns} {at_most}");
         assert!(state.from_ns < state.to_ns);
+        let [(pid, bytes)] = state.resident_bytes[..] else { panic!("{state:?}") };
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        let expected = pages * rustix::param::page_size() as u64;
+        assert!(pid == own && bytes.abs_diff(expected) < 8 << 20, "{bytes} {expected}");
         times.begin(&BTreeSet::from([1 << 22]));
         assert_eq!(times.end(), None);
     }

@@ -70,7 +70,7 @@ mod tests {
     const STRANGER: u32 = 71;
 
     fn times(processes: &[(u32, u64)]) -> Vec<HolderTimes> {
-        vec![HolderTimes { from_ns: 100, to_ns: 200, processes: processes.to_vec() }]
+        vec![HolderTimes { from_ns: 100, to_ns: 200, processes: processes.to_vec(), ..HolderTimes::default() }]
     }
 
     fn samples(weight: u64) -> Count {

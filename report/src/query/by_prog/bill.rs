@@ -9,8 +9,8 @@ use crate::index::owners::{BpfOwner, Owners};
 use crate::index::programs::IndexedProgram;
 use crate::input::recording::OpenRecording;
 use crate::model::{
-    Bill, BillCauses, BillLoads, BillParts, BillShare, Count, EventBill, InOthers, JSON_VERSION, Known, OtherOwners,
-    OwnTasks, OwnerBill, Program, ProgramBill, Reason,
+    Bill, BillCauses, BillLoads, BillParts, BillShare, Count, EventBill, InOthers, JSON_VERSION, Known, Note,
+    OtherOwners, OwnTasks, OwnerBill, Program, ProgramBill, Reason,
 };
 use crate::pass::sinks::bill::{BillPart, BillSink, Billed, EventBillLines};
 use crate::pass::sinks::sharing::HookWeights;
@@ -31,10 +31,34 @@ pub(crate) fn bill(
 ) -> Result<Bill> {
     let options = Options { by: None, ..options.clone() };
     let owners = Arc::new(Owners::new(index));
-    let events = recording.events.all().len();
-    let (facts, sink) = Facts::gather(recording, index, &options, WantedFacts::default(), |_| {
-        BillSink::new(index, Arc::clone(&owners), Vec::new(), events)
-    })?;
+    let (facts, sink) =
+        Facts::gather(recording, index, &options, WantedFacts::default(), |_| sink(recording, index, &owners))?;
+    let (events, unseen) = events(&facts, &owners, sink, owner);
+    Ok(Bill {
+        format: "bprec bill",
+        version: JSON_VERSION,
+        recording: facts.recorded.clone(),
+        owner: owner.map(str::to_owned),
+        events,
+        programs: Arc::clone(&facts.programs),
+        problems: facts.problems(),
+        notes: facts.notes().into_iter().chain(unseen).collect(),
+    })
+}
+
+/// Makes the sink that [`events`] needs.
+pub(crate) fn sink<'i>(recording: &OpenRecording<'_>, index: &'i Index, owners: &Arc<Owners>) -> BillSink<'i> {
+    BillSink::new(index, Arc::clone(owners), Vec::new(), recording.events.all().len())
+}
+
+/// Makes the bills of the selected events that have samples, and notes on programs that samples cannot show.
+pub(crate) fn events(
+    facts: &Facts<'_>,
+    owners: &Owners,
+    sink: BillSink<'_>,
+    owner: Option<&str>,
+) -> (Vec<EventBill>, Vec<Note>) {
+    let index = facts.index;
     let (_, mut lines) = sink.finish(&HookWeights::new(index, &facts.selection.window));
     let mut programs = vec![Vec::new(); owners.list.len()];
     for program in 0..facts.programs.len() as u32 {
@@ -44,12 +68,13 @@ pub(crate) fn bill(
     let is_asked = |owner: &BpfOwner| asked.as_ref().is_none_or(|pattern| is_named(pattern, &owner.name));
     let of_asked = owners.list.iter().zip(&programs).filter(|(owner, _)| is_asked(owner));
     let rows: usize = of_asked.map(|(_, programs)| 1 + programs.len()).sum();
-    let builder = BillBuilder { facts: &facts, owners: &owners, programs, asked };
+    let resident = index.states.holder_times.iter().flat_map(|file| file.resident_bytes.iter().copied()).collect();
+    let builder = BillBuilder { facts, owners, programs, resident, asked };
     // If no event has samples, the first event gets an empty bill.
     let has_samples = |event: &usize| facts.event(*event).ledger.samples.samples > 0;
     let mut with_samples: Vec<usize> = facts.events().filter(has_samples).collect();
     with_samples.extend(facts.events().next().filter(|_| with_samples.is_empty()));
-    let mut notes = facts.notes();
+    let mut notes = Vec::new();
     let mut rows_left = BILL_ROWS_WITHOUT_SAMPLES;
     let events = with_samples.into_iter().enumerate().map(|(at, event)| {
         let lists_without_samples = rows <= rows_left;
@@ -57,25 +82,15 @@ pub(crate) fn bill(
         // The lines of each event are freed after its bill: a recording may have thousands of events.
         let mut lines = std::mem::take(lines.of(event));
         if let Some(weight_of_ns) = facts.weight_of_cpu_ns(event) {
-            lines.replace_by_measured(&index.states.holder_times, &owners, weight_of_ns);
+            lines.replace_by_measured(&index.states.holder_times, owners, weight_of_ns);
         }
         // Only for the first event: a recording may have thousands of events, and of programs.
         let programs = if at == 0 { facts.programs.len() } else { 0 };
-        let unseen = unseen(&facts, &facts.event(event), 0..programs);
-        notes.extend(of_unseen(&facts, event, &unseen));
+        let unseen = unseen(facts, &facts.event(event), 0..programs);
+        notes.extend(of_unseen(facts, event, &unseen));
         builder.event(event, lines, &unseen, lists_without_samples)
     });
-    let events = events.collect();
-    Ok(Bill {
-        format: "bprec bill",
-        version: JSON_VERSION,
-        recording: facts.recorded.clone(),
-        owner: owner.map(str::to_owned),
-        events,
-        programs: Arc::clone(&facts.programs),
-        problems: facts.problems(),
-        notes,
-    })
+    (events.collect(), notes)
 }
 
 /// Sums of samples by part of a bill.
@@ -126,6 +141,8 @@ struct BillBuilder<'b> {
     owners: &'b Owners,
     /// Programs of each owner.
     programs: Vec<Vec<u32>>,
+    /// Resident memory of processes at the end of the recording, bytes.
+    resident: BTreeMap<u32, u64>,
     /// Pattern of the names of owners, if any.
     asked: Option<Glob>,
 }
@@ -231,6 +248,7 @@ impl BillBuilder<'_> {
             programs: costs,
             map_bytes: map_memory(self.list(programs), self.facts.index),
             jit_bytes: self.jit_bytes(programs),
+            resident_bytes: self.resident_bytes(owner),
         }
     }
 
@@ -239,6 +257,12 @@ impl BillBuilder<'_> {
         let bytes = |program: &IndexedProgram| program.info?.jited_bytes.map(u64::from);
         let sum = self.list(programs).map(bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
         Known::or_unknown(sum, Reason::NoProgInfo)
+    }
+
+    /// Returns the memory of the processes that hold the owner's programs, at the end of the recording.
+    fn resident_bytes(&self, owner: &BpfOwner) -> Known<u64> {
+        let sum = owner.pids.iter().try_fold(0_u64, |sum, pid| sum.checked_add(*self.resident.get(pid)?));
+        Known::or_unknown(sum.filter(|_| !self.resident.is_empty()), Reason::NoResidentMemory)
     }
 
     fn list(&self, programs: &[u32]) -> impl Iterator<Item = &IndexedProgram> + Clone {

@@ -73,7 +73,11 @@ fn write(out: &mut Text, state: &State) -> Result {
         }
         State::HolderTimes(it) => {
             write!(out, "CPU time of holders between {} and {} ns:", it.from_ns, it.to_ns)?;
-            each(out, &it.processes, |out, (pid, cpu_ns)| write!(out, " pid {pid} {cpu_ns} ns"))
+            each(out, &it.processes, |out, (pid, cpu_ns)| write!(out, " pid {pid} {cpu_ns} ns"))?;
+            if !it.resident_bytes.is_empty() {
+                write!(out, ", resident memory:")?;
+            }
+            each(out, &it.resident_bytes, |out, (pid, bytes)| write!(out, " pid {pid} {bytes} bytes"))
         }
         State::Released(it) => {
             write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)

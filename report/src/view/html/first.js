@@ -318,6 +318,15 @@ function drawRibbons() {
   }
 }
 
+// ---- Who costs
+
+if (first.owners.length > 0) {
+  const most = Math.max(...first.owners.map(({ parts }) => parts[0] + parts[1] + parts[2]), 1e-9);
+  const cell = ({ name, about, text, parts }) => make("a", { href: "#bill", title: about },
+    make("span", {}, fit(name), make("b", {}, ` ${text}`)), bar(parts.map((part, at) => [part, "var(--accent)", [1, 0.6, 0.3][at]]), most));
+  $("owners").append(make("span", { class: "label", title: "% of the machine: programs in tasks of others, own tasks, work that the programs cause" }, "Who costs, %"), ...first.owners.map(cell));
+}
+
 // ---- Why
 
 // Nodes of a program's tree, with their parts of the program's cost in the selected part of the time.

@@ -10,7 +10,7 @@ use super::blocks::comments;
 use super::first_screen::{self, FirstScreen, ScreenRow};
 use super::grid::Sheet;
 use super::payers::{self, Repeated};
-use super::{UNBOUNDED, by_prog, json, lines};
+use super::{UNBOUNDED, bill, by_prog, json, lines};
 use crate::model::text::printable;
 use crate::model::{FrameKind, Page, StackTree, Unit};
 use flate2::Compression;
@@ -41,6 +41,8 @@ struct PageData<'p> {
     keys: Vec<String>,
     payers: TableData,
     pairs: TableData,
+    owners: TableData,
+    owners_legend: Vec<String>,
     lines: TableData,
     code: code::PageCode,
     frames: Vec<PageFrame>,
@@ -126,8 +128,9 @@ fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write
     out.write_all(b"<script type=\"text/plain\" id=\"data\">")?;
     out.write_all(base64(&deflated.finish()?).as_bytes())?;
     out.write_all(b"</script>\n<script type=\"module\">\n")?;
-    // Comments of the scripts are left out, because only readers of the source need them.
-    for line in TABLES.lines().chain(script.lines()).filter(|line| !line.trim_start().starts_with("//")) {
+    // Indentation and comments of the scripts are left out, because only readers of the source need them.
+    let lines = TABLES.lines().chain(script.lines()).map(str::trim_start);
+    for line in lines.filter(|line| !line.starts_with("//")) {
         writeln!(out, "{line}")?;
     }
     out.write_all(b"</script>\n</body>\n</html>\n")
@@ -166,6 +169,8 @@ fn data<'p>(page: &Page, tree: &'p StackTree, times: timed::PageTimes) -> PageDa
         keys: event.into_iter().flat_map(|event| &event.rows).map(|row| key(row.program)).collect(),
         payers: paying.map(|event| payers::payers(&page.payers, event).into()).unwrap_or_default(),
         pairs: paying.map(|event| payers::pairs(&page.payers, event, Repeated::Named).into()).unwrap_or_default(),
+        owners: page.bill.as_ref().map(|event| bill::owners(event).into()).unwrap_or_default(),
+        owners_legend: bill::legend(page.bill.as_slice()).map(str::to_owned).collect(),
         lines: lines_of.map(|event| lines::sheet(event).into()).unwrap_or_default(),
         code: code::code(page.code.as_ref(), |program| {
             let is_it = |it: &usize| {

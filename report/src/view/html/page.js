@@ -9,6 +9,7 @@ const weightText = (weight) => {
 const percent = (part, whole) => (whole > 0 ? ((100 * part) / whole).toFixed(2) : "0.00") + " %";
 
 list("notes", data.notes);
+list("owners-legend", data.owners_legend);
 
 // ---- Programs
 
@@ -35,7 +36,7 @@ data.table.columns.forEach((column, at) => {
   });
   $("columns").append(make("label", {}, box, " ", column.name));
 });
-const drawOthers = [["lines-table", data.lines], ["payers-table", data.payers], ["pairs-table", data.pairs]].map(([id, sheet]) => tableDrawer(id, sheet, { filter }));
+const drawOthers = [["lines-table", data.lines], ["payers-table", data.payers], ["pairs-table", data.pairs], ["owners-table", data.owners]].map(([id, sheet]) => tableDrawer(id, sheet, { filter }));
 $("find").addEventListener("input", () => {
   const rows = drawPrograms();
   $("matches").textContent = rows && `programs: ${rows}`;

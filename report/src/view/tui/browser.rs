@@ -275,6 +275,7 @@ impl Browser {
                     PageView::Line { .. } => "instructions",
                     PageView::Tree => "what it called",
                     PageView::Payers => "payers",
+                    PageView::Bill => "bill of each owner",
                     PageView::Flame => "flame graph",
                 };
                 let program = page.program.as_ref().map_or("all programs", |(_, label)| label);
@@ -311,10 +312,10 @@ impl Browser {
         let keys = match (self.overlay, self.pages.last().map(|page| page.view)) {
             (Some(_), _) => "↑ ↓ scroll  Esc back",
             (None, Some(PageView::Programs) | None) if self.live.is_some() => {
-                "h help  Enter open  / filter  s sort  t tree  p payers  g flame graph  c columns  Space pause  + - interval  w write"
+                "h help  Enter open  / filter  s sort  t tree  p payers  b bill  g flame graph  c columns  Space pause  + - interval  w write"
             }
             (None, Some(PageView::Programs) | None) => {
-                "h help  Enter open  / filter  s sort  t tree  p payers  g flame graph  c columns  n notes"
+                "h help  Enter open  / filter  s sort  t tree  p payers  b bill  g flame graph  c columns  n notes"
             }
             (None, Some(PageView::Table)) => "h help  Enter open  Esc back  s sort  n notes",
             (None, Some(PageView::Functions)) => {
@@ -370,6 +371,7 @@ impl Browser {
             KeyCode::Char('G') => self.push(PageView::Flame, None, None),
             KeyCode::Char('p') => self.open_of_program(PageView::Payers),
             KeyCode::Char('P') => self.push(PageView::Payers, None, None),
+            KeyCode::Char('b') => self.push(PageView::Bill, None, None),
             KeyCode::Char('s') => self.sort(1),
             KeyCode::Char('S') => self.sort(Sort::NAMES.len() - 1),
             KeyCode::Char('f' | '/') => {

@@ -23,6 +23,7 @@ t                tree: the program's functions, and what they called; T: of all 
 g                flame graph of the program in the kernel, for all tasks; G: of all samples
 Tab Shift-Tab    flame graph: next or previous box in the row; Enter zooms into it
 p                who pays for the program; P: for all programs
+b                bill: what each owner of programs costs the machine
 s S              next or previous sort order
 / f              filter programs while typing: part of a name, a pattern with * and ?, an id or a tag
 e                next event

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ProgFilter;
-use crate::model::{Annotation, CodeCost, History, Interval, Overview, Payers, Program, Report, Stacks, Trees};
+use crate::model::{Annotation, Bill, CodeCost, History, Interval, Overview, Payers, Program, Report, Stacks, Trees};
 use crate::view::{Detail, FirstScreen, Listing};
 
 /// Identity of a program, the same in all models of a recording.
@@ -24,6 +24,8 @@ pub enum Kind {
     Tree,
     /// Payers.
     Payers,
+    /// Bills of the owners.
+    Bill,
     /// Call chains.
     Stacks,
 }
@@ -41,6 +43,8 @@ pub enum Model {
     Trees(Arc<Trees>),
     /// Payers of the programs.
     Payers(Arc<Payers>),
+    /// Bills of the owners of programs.
+    Bill(Arc<Bill>),
     /// Call chains of one program, or of all.
     Stacks(Arc<Stacks>),
 }
@@ -62,6 +66,7 @@ pub(super) enum PageView {
     },
     Tree,
     Payers,
+    Bill,
     Flame,
 }
 
@@ -72,6 +77,7 @@ impl PageView {
             PageView::Functions | PageView::Code { .. } | PageView::Line { .. } => Kind::Code,
             PageView::Tree => Kind::Tree,
             PageView::Payers => Kind::Payers,
+            PageView::Bill => Kind::Bill,
             PageView::Flame => Kind::Stacks,
         }
     }
@@ -110,6 +116,7 @@ impl Model {
                 Some(_) => of(&trees.programs).map(|at| trees.listing(Some(at), width)).unwrap_or_default(),
             },
             (Model::Stacks(stacks), _) => stacks.flame_listing(width, below),
+            (Model::Bill(bill), _) => bill.listing(width),
             (Model::Payers(payers), _) => match program {
                 None => payers.listing(None, width),
                 Some(_) => of(&payers.programs).map(|at| payers.listing(Some(at), width)).unwrap_or_default(),
@@ -137,7 +144,7 @@ impl Model {
                 Some(overviews.get(event).map(|it| report.first_screen(event, it)).unwrap_or_default())
             }
             Model::Interval(interval, history) => Some(interval.first_screen(event, history)),
-            Model::Annotation(_) | Model::Trees(_) | Model::Payers(_) | Model::Stacks(_) => None,
+            Model::Annotation(_) | Model::Trees(_) | Model::Payers(_) | Model::Bill(_) | Model::Stacks(_) => None,
         }
     }
 
@@ -167,7 +174,7 @@ impl Model {
         match self {
             Model::Report(report, _) => Some(report),
             Model::Interval(interval, _) => Some(&interval.report),
-            Model::Annotation(_) | Model::Trees(_) | Model::Payers(_) | Model::Stacks(_) => None,
+            Model::Annotation(_) | Model::Trees(_) | Model::Payers(_) | Model::Bill(_) | Model::Stacks(_) => None,
         }
     }
 }
