@@ -22,6 +22,9 @@ const OPERATIONS: u64 = 50_000;
 /// Sampling period in ns of CPU time for each 1,000 operations: runs with fewer operations have as many samples. The period is no multiple of the
 /// kernel's tick, which an emulated CPU keeps to the instruction.
 const PERIOD_NS_PER_1000_OPERATIONS: u64 = 9_973;
+/// Difference of the period between two pairs, and the number of different periods: with one period, samples can keep step with operations that repeat
+/// to the instruction.
+const PERIOD_STEPS: (u64, usize) = (103, 20);
 /// Names of the victims' tasks, and of the programs that they start.
 const VICTIM_TASKS: &str = "victim,true";
 /// Victims that run the programs of the fixture agent.
@@ -117,7 +120,7 @@ impl Programs {
         for (name, victims, kind) in agents {
             let mut deviations = Vec::new();
             for pair in 1..=pairs {
-                let run = |kind| self.run(kind, victims);
+                let run = |kind| self.run(kind, victims, pair);
                 // The order of the two runs alternates, so that a drift of the machine cancels out.
                 let (with, without) = match pair % 2 {
                     0 => (run(Some(*kind)), run(None)),
@@ -145,18 +148,20 @@ impl Programs {
         }
     }
 
-    fn period_ns(&self) -> String {
-        (self.operations * PERIOD_NS_PER_1000_OPERATIONS / 1000).to_string()
+    /// Sampling period of a pair of runs.
+    fn period_ns(&self, pair: usize) -> String {
+        let (step, steps) = PERIOD_STEPS;
+        (self.operations * (PERIOD_NS_PER_1000_OPERATIONS - step * (pair % steps) as u64) / 1000).to_string()
     }
 
-    /// Records the victims, beside an agent or alone.
-    fn run(&self, kind: Option<Kind>, victims: &str) -> Run {
+    /// Records the victims, beside an agent or alone, in one of the two runs of a pair.
+    fn run(&self, kind: Option<Kind>, victims: &str, pair: usize) -> Run {
         let agent = kind.map(|kind| Agent::start(&self.load, kind));
         let path = recording();
         // Both runs of a pair are recorded, so that the cost of recording cancels out.
         let mut record = Command::new(&self.bprec);
         record
-            .args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"])
+            .args(["record", "-q", "-a", "--counters", "off", "-e", "cpu-clock", "-c", &self.period_ns(pair), "-o"])
             .arg(&path);
         record.args(["--", &self.load, "victims", "--count", &self.operations.to_string(), "--of", victims]);
         let victims_ns = field(&output(&mut record), "done", "cpu_ns");
@@ -207,12 +212,12 @@ impl Programs {
             "| agent | loops | victims | operations | loops of an agent that stays | CPU time, ms | measured, ns/operation | predicted, ns/operation | ± | inside |"
         );
         println!("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |");
-        for _ in 0..mixes {
+        for number in 0..mixes {
             let mix = Mix::draw(&mut random, self.operations);
             // A run without the agent before and one after it, so that a drift of the machine cancels out.
-            let (before_ns, _) = self.measure(&mix, false);
-            let (with_ns, prediction) = self.measure(&mix, true);
-            let (after_ns, _) = self.measure(&mix, false);
+            let (before_ns, _) = self.measure(&mix, number, false);
+            let (with_ns, prediction) = self.measure(&mix, number, true);
+            let (after_ns, _) = self.measure(&mix, number, false);
             let (tax, margin) = prediction.expect("a prediction, because the agent ran");
             let operations = (mix.operations * mix.victims.split(',').count() as u64) as f64;
             let measured = (with_ns as f64 - (before_ns + after_ns) as f64 / 2.0) / operations;
@@ -238,14 +243,14 @@ impl Programs {
 
     /// Records the victims of a mix; returns their CPU time in ns and, with the agent, the predicted share that it takes and half of the share's
     /// interval.
-    fn measure(&self, mix: &Mix, has_agent: bool) -> (u64, Option<(f64, f64)>) {
+    fn measure(&self, mix: &Mix, number: usize, has_agent: bool) -> (u64, Option<(f64, f64)>) {
         let start = |parts, loops| Agent::start(&self.load, Kind::Fixture { parts, loops });
         let beside = mix.beside.map(|loops| start("tracepoint", loops));
         let agent = has_agent.then(|| start(mix.agent, mix.loops));
         let path = recording();
         // All runs are recorded, so that the cost of recording cancels out.
         let mut record = Command::new(&self.bprec);
-        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", &self.period_ns(), "-o"]).arg(&path);
+        record.args(["record", "-q", "-a", "-e", "cpu-clock", "-c", &self.period_ns(number), "-o"]).arg(&path);
         record.args(["--", &self.load, "victims", "--count", &mix.operations.to_string(), "--of", &mix.victims]);
         let victims_ns = field(&output(&mut record), "done", "cpu_ns");
         let prediction = agent.as_ref().map(|agent| {
