@@ -37,34 +37,26 @@ impl Change {
         for day in days.iter().filter(|day| !day.is_new) {
             *base_days.entry(day.day.rem_euclid(WEEK)).or_default() += 1.0;
         }
-        let base_of = |day: &DayValue| base_days.get(&day.day.rem_euclid(WEEK)).copied().filter(|count| *count > 0.0);
+        let base_of = |day: &DayValue| base_days.get(&day.day.rem_euclid(WEEK)).copied();
         let values = |is_new: bool| {
             let of_side = days.iter().filter(move |day| day.is_new == is_new);
             of_side.filter_map(|day| Some((day.day.rem_euclid(WEEK), day.log_ratio?, base_of(day)?)))
         };
-        let mut new_days: BTreeMap<i64, f64> = BTreeMap::new();
-        let (mut count, mut sum) = (0.0, 0.0);
-        for (weekday, value, _) in values(true) {
-            *new_days.entry(weekday).or_default() += 1.0;
-            count += 1.0;
-            sum += value;
-        }
-        if count == 0.0 {
-            return None;
-        }
-        let mean = sum / count;
+        let count = values(true).count() as f64;
+        let mean = values(true).map(|(_, value, _)| value).sum::<f64>() / count;
         // The value of a base day is its difference to the mean of the other base days of its weekday. The factor turns this value into the
         // difference to the mean of all base days of the weekday, the day itself included.
         let base_squares: f64 = values(false).map(|(_, value, base)| (value * (base - 1.0) / base).powi(2)).sum();
         let new_squares: f64 = values(true).map(|(_, value, base)| (value - mean).powi(2) / (1.0 + 1.0 / base)).sum();
         let base_degrees: f64 = values(false).map(|(_, _, base)| (base - 1.0) / base).sum();
         let degrees = base_degrees + count - 1.0;
-        if degrees < 1.0 {
+        if count == 0.0 || degrees < 1.0 {
             return None;
         }
         let variance = (base_squares + new_squares) / degrees;
         // New days of one weekday are compared with the same base days, so they share the error of these base days.
-        let of_base: f64 = new_days.iter().filter_map(|(weekday, new)| Some(new * new / base_days.get(weekday)?)).sum();
+        let new_of = |weekday: i64| values(true).filter(|(other, ..)| *other == weekday).count() as f64;
+        let of_base: f64 = values(true).map(|(weekday, _, base)| new_of(weekday) / base).sum();
         let error = (variance * (1.0 / count + of_base / (count * count))).sqrt();
         Some(Change { mean, error, degrees })
     }

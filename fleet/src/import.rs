@@ -1,12 +1,12 @@
 //! Import: threads read recordings, and the lake gets them in batches that are committed completely or not at all.
 
-use crate::lake::{Batch, Committed, Lake};
+use crate::lake::{Committed, Lake};
 use crate::parallel::in_parallel;
 use crate::rows::{Date, GivenFacts, Recorded, content_id, rows_of};
 use crate::schema::{RECORDING, rows_in};
 use crate::store::PARALLEL;
 use crate::summary;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use bprec_host::sandbox::{Confined, KeptAccess};
 use bytes::Bytes;
 use datafusion::arrow::array::{AsArray, RecordBatch};
@@ -104,13 +104,13 @@ pub(crate) fn import(
                 Ok(Some(recordings)) => {
                     for Recorded { date, rows } in recordings {
                         known.read_day(&mut lake, date)?;
-                        match known.insert(&rows)? {
-                            Found::New => {
+                        match known.insert(&rows) {
+                            Ok(true) => {
                                 imported.recordings += 1;
                                 days.entry(date).or_default().push(rows);
                             }
-                            Found::Same => imported.already_there += 1,
-                            Found::OtherForm => refuse(&anyhow!("{}: {OTHER_FORM}", name.display())),
+                            Ok(false) => imported.already_there += 1,
+                            Err(error) => refuse(&error.context(name.display().to_string())),
                         }
                     }
                 }
@@ -146,19 +146,11 @@ struct Known {
     hasher: RandomState,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    New,
-    Same,
-    OtherForm,
-}
-
 impl Known {
     /// Reads the recordings of a day at the first call for this day.
     fn read_day(&mut self, lake: &mut Lake, date: Date) -> Result<()> {
         let batches = lake.read_day(date)?.to_vec();
-        let file = |batch: &Batch| lake.committed_of(batch, RECORDING);
-        let files = batches.iter().map(file).collect::<Result<Vec<_>>>()?;
+        let files = lake.part(batches).committed(RECORDING)?;
         for files in files.chunks(PARALLEL as usize) {
             for (file, bytes) in files.iter().zip(in_parallel(files, Some(PARALLEL), Committed::read)?) {
                 let read = bytes.and_then(|bytes| self.read(bytes));
@@ -192,17 +184,15 @@ impl Known {
         ids.iter().zip(hosts).zip(starts).map(key).collect()
     }
 
-    /// Adds a recording. A recording that the lake has already, in this or another form, is not added.
-    fn insert(&mut self, recorded: &RecordBatch) -> Result<Found> {
+    /// Adds a recording. Returns false if the lake has it already, and fails if the lake has it in another form.
+    fn insert(&mut self, recorded: &RecordBatch) -> Result<bool> {
         for (id, start) in self.keys(&rows_in(recorded, RECORDING)?)? {
             if self.ids.contains(&id) {
-                return Ok(Found::Same);
+                return Ok(false);
             }
-            if start.is_some_and(|start| !self.starts.insert(start)) {
-                return Ok(Found::OtherForm);
-            }
+            ensure!(start.is_none_or(|start| self.starts.insert(start)), OTHER_FORM);
             self.ids.insert(id);
         }
-        Ok(Found::New)
+        Ok(true)
     }
 }

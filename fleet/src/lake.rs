@@ -7,14 +7,15 @@ use crate::parallel::in_parallel;
 use crate::rows::{Date, FIRST_DAY, LAST_DAY};
 use crate::schema::{Columns, PROG, RECORDING, SCHEMA_VERSION, Table, Time, recorded_schema, rows_in, tables};
 use crate::store::{self, Day, Generation, PARALLEL, Store};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use chrono::Utc;
-use datafusion::arrow::array::{AsArray, RecordBatch, UInt32Array};
+use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::arrow::row::{RowConverter, SortField};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, GzipLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -22,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Metadata key of the schema version, in each file.
 const VERSION_KEY: &str = "bprec.schema_version";
@@ -33,6 +35,8 @@ const COMMIT_KEY: &str = "bprec.commit";
 const CHUNK_BYTES: usize = 1 << 22;
 /// Limit on the rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
+/// Level of the compression. Gzip has a checksum of each page, which readers compare; the Parquet library cannot write the checksums of Parquet.
+const LEVEL: u32 = 3;
 /// Empty range of days: no commit is read.
 pub(crate) const NO_DAYS: (Date, Date) = (LAST_DAY, FIRST_DAY);
 /// Remedy for a changed file.
@@ -75,19 +79,24 @@ pub(crate) struct Committed {
     pub(crate) bytes: u64,
     /// SHA-256 of the file as committed, if the commit has it.
     sha256: Option<String>,
-    /// Set if a query has compared the hash.
-    checked: OnceLock<()>,
     store: Arc<dyn Store>,
 }
 
 impl Committed {
-    /// Compares the hash of the file with the committed hash.
+    /// Compares the hash of the file with the committed hash; without one, checks all pages.
     ///
     /// # Errors
-    /// Fails if the hash differs or the file cannot be read.
-    pub(crate) fn check(&self) -> Result<()> {
-        let Some(sha256) = &self.sha256 else { return Ok(()) };
+    /// Fails if the hash or the checksum of a page differs, or the file cannot be read.
+    fn check(&self) -> Result<()> {
         let path = self.path.display();
+        let Some(sha256) = &self.sha256 else {
+            let rows = || {
+                Ok(ParquetRecordBatchReaderBuilder::try_new(self.read()?)?.build()?.collect::<Result<Vec<_>, _>>()?)
+            };
+            // The Parquet library panics at some headers of damaged pages.
+            let read = catch_unwind(AssertUnwindSafe(rows)).unwrap_or_else(|_| Err(anyhow!("a page is damaged")));
+            return read.map(drop).with_context(|| format!("{path}: cannot be read; {DAMAGED}"));
+        };
         let mut found = Sha256::new();
         for at in (0..self.bytes).step_by(CHUNK_BYTES) {
             let end = self.bytes.min(at + CHUNK_BYTES as u64);
@@ -95,18 +104,6 @@ impl Committed {
         }
         let is_equal = hex::encode(found.finalize()) == *sha256;
         ensure!(is_equal, "{path}: differs from the committed file (another SHA-256): {DAMAGED}");
-        Ok(())
-    }
-
-    /// Compares the hash once, if the file is in a directory. An object store has checksums of its own, and hashing would transfer each file twice.
-    ///
-    /// # Errors
-    /// Fails as [`Committed::check`] does.
-    pub(crate) fn check_for_query(&self) -> Result<()> {
-        if self.store.objects().is_none() && self.checked.get().is_none() {
-            self.check()?;
-            self.checked.get_or_init(|| ());
-        }
         Ok(())
     }
 
@@ -229,7 +226,26 @@ impl Lake {
         let committed = listed.map_or(bytes, |listed| listed.bytes);
         ensure!(bytes == committed, "{name}: has {bytes} bytes where {committed} were committed: {DAMAGED}");
         let sha256 = listed.map(|listed| listed.sha256.clone());
-        Ok(Committed { date: batch.date, path, bytes, sha256, checked: OnceLock::new(), store: self.store.clone() })
+        Ok(Committed { date: batch.date, path, bytes, sha256, store: self.store.clone() })
+    }
+
+    /// Compares the files of the tables that `has` accepts with the committed ones. Returns an error for each file that differs.
+    ///
+    /// # Errors
+    /// Fails if threads cannot be started.
+    pub(crate) fn faults(&self, has: impl Fn(&str) -> bool) -> Result<Vec<Error>> {
+        let tables = tables().map(|table| table.name).into_iter().filter(|table| has(table));
+        let files: Vec<_> = tables.flat_map(|table| self.batches.iter().map(move |it| (it, table))).collect();
+        let check = |(batch, table): &(&Batch, &str)| self.committed_of(batch, table)?.check();
+        Ok(in_parallel(&files, Some(PARALLEL), check)?.into_iter().filter_map(Result::err).collect())
+    }
+
+    /// Compares the files of the tables that `has` accepts with the committed ones.
+    ///
+    /// # Errors
+    /// Fails if a file differs; the message names the first such file.
+    pub(crate) fn check(&self, has: impl Fn(&str) -> bool) -> Result<()> {
+        self.faults(has)?.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Returns the lake restricted to these batches.
@@ -317,10 +333,9 @@ fn batch_id(recordings: &[RecordBatch], replaced: &BTreeSet<String>) -> String {
 /// Sorts the rows of recordings. Keeps one row per program of a host: the row of the last recording.
 fn sorted(table: &Table, rows: &RecordBatch) -> Result<RecordBatch> {
     let keys_of = |names: &[&str]| {
-        let columns = names.iter().map(|name| Ok(rows.column(table.schema.index_of(name)?).clone()));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let columns: Vec<ArrayRef> = names.iter().map(|name| rows[*name].clone()).collect();
         let fields = columns.iter().map(|column| SortField::new(column.data_type().clone()));
-        Ok::<_, anyhow::Error>(RowConverter::new(fields.collect())?.convert_columns(&columns)?)
+        RowConverter::new(fields.collect())?.convert_columns(&columns)
     };
     let mut order: Vec<u32> = (0..u32::try_from(rows.num_rows())?).collect();
     if table.name == PROG {
@@ -344,7 +359,7 @@ fn properties(table: &Table, commit: &Commit) -> Result<WriterProperties> {
         Ok(SortingColumn { column_idx: i32::try_from(column)?, descending: false, nulls_first: true })
     });
     let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_compression(Compression::GZIP(GzipLevel::try_new(LEVEL)?))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_sorting_columns(Some(sorting.collect::<Result<_>>()?))
         .set_key_value_metadata(Some(metadata))

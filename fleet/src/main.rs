@@ -27,12 +27,11 @@ use anyhow::{Context, Result, ensure};
 use bprec_report::printable;
 use chrono::{TimeDelta, Utc};
 use clap::{Args, Parser};
+use fs_err::File;
 use import::{ImportOptions, Imported, ReadOptions};
 use lake::Lake;
 use print::Format;
 use query::{Question, Scope};
-use rows::label;
-use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,9 +64,7 @@ enum Verb {
     /// Runs a query on a lake.
     Query(QueryArgs),
     /// Runs all named queries on a lake and writes one HTML page.
-    Report {
-        #[command(flatten)]
-        lake: LakeArgs,
+    Page {
         /// File of the page; `-` writes to standard output.
         #[arg(short, long, value_name = "FILE", default_value = "fleet.html")]
         output: PathBuf,
@@ -134,19 +131,14 @@ struct LakeArgs {
 #[derive(Debug, Args)]
 struct QueryArgs {
     /// Named query.
-    #[arg(required_unless_present = "sql", conflicts_with = "sql")]
+    #[arg(required_unless_present = "sql")]
     question: Option<Question>,
     /// File with an SQL query over the tables of docs/fleet.md.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["question", "condition", "labels"])]
     sql: Option<PathBuf>,
-    #[command(flatten)]
-    lake: LakeArgs,
     /// Select rows of the queried table by an SQL condition, such as `"kernel_release LIKE '6.12%'"`.
-    #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql")]
+    #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
-    /// Select hosts with this label; may be given several times.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, conflicts_with = "sql")]
-    labels: Vec<(String, String)>,
     /// Limit on the rows of the answer.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
@@ -168,7 +160,7 @@ fn main() -> ExitCode {
         Verb::Import { out, files, options } => import(&out, &files, &options),
         Verb::Summarize { output, files, options } => summarize(&output, &files, &options),
         Verb::Query(args) => query(args),
-        Verb::Report { lake, output, limit, scope } => report(&lake.lake, &output, &Scope { limit, ..scope }),
+        Verb::Page { output, limit, scope } => page(&output, &Scope { limit, ..scope }),
         Verb::Verify(args) => verify(&args.lake),
         Verb::Compact { lake, batch } => compact(&lake.lake, batch),
         Verb::Erase { lake, host } => erase(&lake.lake, &host),
@@ -215,13 +207,11 @@ fn counts(done: &Imported) -> String {
 }
 
 fn query(args: QueryArgs) -> Result<ExitCode> {
-    let conditions = args.condition.into_iter().chain(args.labels.iter().map(query::has_label));
-    let scope = Scope { conditions: conditions.collect(), limit: args.limit, ..args.scope };
+    let scope = Scope { condition: args.condition, limit: args.limit, ..args.scope };
     let (name, answer) = match (args.question, args.sql) {
-        (_, Some(file)) => ("sql".to_owned(), query::ask_file(&args.lake.lake, &file, &scope)?),
-        (question, None) => {
-            let question = question.context("a named query or --sql is needed")?;
-            (question.name(), query::ask(&args.lake.lake, question, &scope)?)
+        (Some(question), _) => (question.name(), query::ask(question, &scope)?),
+        (None, file) => {
+            ("sql".to_owned(), query::ask_file(&file.context("a named query or --sql is needed")?, &scope)?)
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());
@@ -230,15 +220,15 @@ fn query(args: QueryArgs) -> Result<ExitCode> {
     Ok(if answer.rows.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn report(lake: &Path, output: &Path, scope: &Scope) -> Result<ExitCode> {
-    let page = page::page(lake, scope)?;
-    let at = || format!("write {}", output.display());
+fn page(output: &Path, scope: &Scope) -> Result<ExitCode> {
+    let page = page::page(scope)?;
     let out: Box<dyn Write> = match output == Path::new("-") {
         true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create(output).with_context(at)?),
+        false => Box::new(File::create(output)?),
     };
     let mut out = BufWriter::new(out);
-    page.write(&mut out).and_then(|()| out.flush()).with_context(at)?;
+    page.write(&mut out)?;
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 

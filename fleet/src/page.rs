@@ -1,12 +1,11 @@
 //! The answers to all named queries in one HTML page that needs no network.
 
-use crate::answer::{Answer, Value};
-use crate::lake::Lake;
+use crate::answer::Value;
 use crate::print;
 use crate::query::{self, Question, Scope};
+use crate::schema::RECORDING;
 use anyhow::{Context, Result};
 use bprec_report::{PageTable, TablesPage};
-use std::path::Path;
 
 /// Sections in the order of the page: query, heading, description of the rows.
 const SECTIONS: [(Question, &str, &str); 6] = [
@@ -29,10 +28,10 @@ const CONTENTS: &str = "SELECT COUNT(*) AS recordings, COUNT(DISTINCT host_id) A
 ///
 /// # Errors
 /// Fails if a file of the lake is missing or damaged.
-pub(crate) fn page(path: &Path, scope: &Scope) -> Result<TablesPage> {
-    let contents = scope.engine.open(&Lake::open(path, scope.days())?)?.ask(CONTENTS)?;
+pub(crate) fn page(scope: &Scope) -> Result<TablesPage> {
+    let contents = scope.engine(scope.days(), RECORDING)?.ask(CONTENTS)?;
     let contents = contents.rows.first().context("the query for the contents of the lake has no row")?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = scope.lake.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let [recordings, hosts, first, last] = [0, 1, 2, 3].map(|at| print::cell(&contents[at]));
     let mut page = TablesPage {
         title: format!("bprec fleet · {name}"),
@@ -40,7 +39,7 @@ pub(crate) fn page(path: &Path, scope: &Scope) -> Result<TablesPage> {
         tables: Vec::new(),
     };
     for (question, title, about) in SECTIONS {
-        let (name, answer) = (question.name(), query::ask(path, question, scope)?);
+        let (name, answer) = (question.name(), query::ask(question, scope)?);
         if answer.rows.is_empty() {
             page.facts.push(format!("{name}: no rows for these days"));
         } else if question == Question::Regressed && answer.rows.iter().all(|row| row[0] == Value::Text("new".into())) {
@@ -49,17 +48,14 @@ pub(crate) fn page(path: &Path, scope: &Scope) -> Result<TablesPage> {
             if answer.rows.len() == scope.limit {
                 page.facts.push(format!("{name}: the first {} rows (--limit)", scope.limit));
             }
-            page.tables.push(table(&answer, title, about));
+            let columns = answer.columns.iter().enumerate();
+            page.tables.push(PageTable {
+                title: title.into(),
+                about: about.into(),
+                columns: columns.map(|(at, name)| (name.clone(), answer.is_numeric(at))).collect(),
+                rows: answer.rows.iter().map(|row| row.iter().map(print::cell).collect()).collect(),
+            });
         }
     }
     Ok(page)
-}
-
-fn table(answer: &Answer, title: &str, about: &str) -> PageTable {
-    PageTable {
-        title: title.into(),
-        about: about.into(),
-        columns: answer.columns.iter().enumerate().map(|(at, name)| (name.clone(), answer.is_numeric(at))).collect(),
-        rows: answer.rows.iter().map(|row| row.iter().map(print::cell).collect()).collect(),
-    }
 }

@@ -68,11 +68,10 @@ fn csv(answer: &Answer, out: &mut dyn Write) -> Result<()> {
     out.write_record(answer.columns.iter().map(|name| printable(name).into_owned()))?;
     for row in &answer.rows {
         let cell = |value: &Value| match value {
-            Value::Null => Ok(String::new()),
-            Value::Text(text) => Ok(printable(text).into_owned()),
-            number => serde_json::to_string(number),
+            Value::Text(text) => Value::Text(printable(text).into_owned()),
+            other => other.clone(),
         };
-        out.write_record(row.iter().map(cell).collect::<Result<Vec<_>, serde_json::Error>>()?)?;
+        out.serialize(row.iter().map(cell).collect::<Vec<_>>())?;
     }
     Ok(out.flush()?)
 }

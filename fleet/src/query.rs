@@ -1,15 +1,15 @@
 //! Named queries, and queries from a file.
 
 use crate::answer::Answer;
-use crate::engine::{Engine, EngineChoice};
+use crate::engine::{Engine, EngineChoice, quoted};
 use crate::lake::{Lake, NO_DAYS};
 use crate::regressed::{self, RegressedOptions};
-use crate::rows::{Date, FIRST_DAY, LAST_DAY, date};
+use crate::rows::{Date, FIRST_DAY, LAST_DAY, date, label};
 use anyhow::{Context, Result, ensure};
 use chrono::TimeDelta;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Default count of base days: four of each weekday.
 const BASE_DAYS: i32 = 28;
@@ -53,22 +53,28 @@ impl Question {
     }
 }
 
-/// Rows that queries read, the comparison of `regressed`, the engine, and the limit on answers.
+/// Lake and rows that queries read, the comparison of `regressed`, the engine, and the limit on answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Scope {
+    /// Directory of the lake, or `s3://BUCKET/PREFIX`.
+    #[arg(long, value_name = "LAKE")]
+    pub(crate) lake: PathBuf,
     /// First day (UTC).
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) since: Option<Date>,
     /// Last day.
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = date)]
     pub(crate) until: Option<Date>,
+    /// Select hosts with this label; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) regressed: RegressedOptions,
     #[command(flatten)]
-    pub(crate) engine: EngineChoice,
-    /// SQL conditions on the rows of the table.
+    pub(crate) choice: EngineChoice,
+    /// SQL condition on the rows of the table.
     #[arg(skip)]
-    pub(crate) conditions: Vec<String>,
+    pub(crate) condition: Option<String>,
     #[arg(skip)]
     pub(crate) limit: usize,
 }
@@ -79,10 +85,11 @@ impl Scope {
         (self.since.unwrap_or(FIRST_DAY), self.until.unwrap_or(LAST_DAY))
     }
 
-    fn engine(&self, lake: &Path, days: (Date, Date), table: &str) -> Result<Box<dyn Engine>> {
-        let mut engine = self.engine.open(&Lake::open(lake, days)?)?;
-        for condition in &self.conditions {
-            engine.narrow(table, condition)?;
+    /// Returns the engine with the committed files of these days, and with only the rows of a table that meet the conditions.
+    pub(crate) fn engine(&self, days: (Date, Date), table: &str) -> Result<Box<dyn Engine>> {
+        let mut engine = self.choice.open(&Lake::open(&self.lake, days)?)?;
+        for condition in self.labels.iter().map(has_label).chain(self.condition.clone()) {
+            engine.narrow(table, &condition)?;
         }
         Ok(engine)
     }
@@ -92,34 +99,33 @@ impl Scope {
 ///
 /// # Errors
 /// Fails if a file of the lake is missing or damaged, or if the query is not valid.
-pub(crate) fn ask_file(lake: &Path, file: &Path, scope: &Scope) -> Result<Answer> {
-    let at = || format!("query {}", file.display());
-    let sql = std::fs::read_to_string(file).with_context(at)?;
-    scope.engine.open(&Lake::open(lake, scope.days())?)?.ask(&sql).with_context(at)
+pub(crate) fn ask_file(file: &Path, scope: &Scope) -> Result<Answer> {
+    let sql = fs_err::read_to_string(file)?;
+    let engine = scope.choice.open(&Lake::open(&scope.lake, scope.days())?)?;
+    engine.ask(&sql).with_context(|| format!("query {}", file.display()))
 }
 
 /// Runs a named query.
 ///
 /// # Errors
 /// Fails if a file of the lake is missing or damaged, or if a condition is not valid.
-pub(crate) fn ask(lake: &Path, question: Question, scope: &Scope) -> Result<Answer> {
+pub(crate) fn ask(question: Question, scope: &Scope) -> Result<Answer> {
     let (sql, table) = question.sql();
     match question {
-        Question::Regressed => regressed(lake, scope),
-        _ => scope.engine(lake, scope.days(), table)?.ask(&filled_in(sql, scope.days(), scope.limit)),
+        Question::Regressed => regressed(scope),
+        _ => scope.engine(scope.days(), table)?.ask(&filled_in(sql, scope.days(), scope.limit)),
     }
 }
 
 /// SQL condition for a label, on the JSON object of all labels.
-pub(crate) fn has_label((key, value): &(String, String)) -> String {
+fn has_label((key, value): &(String, String)) -> String {
     let entry = serde_json::json!({ key: value }).to_string();
-    let entry = entry.trim_start_matches('{').trim_end_matches('}').replace('\'', "''");
-    format!("contains(labels, '{entry}')")
+    format!("contains(labels, {})", quoted(entry.trim_start_matches('{').trim_end_matches('}')))
 }
 
 /// Compares days with base days.
-fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
-    let (until, since) = last_days(path, scope)?;
+fn regressed(scope: &Scope) -> Result<Answer> {
+    let (until, since) = last_days(scope)?;
     ensure!(since <= until, "--since {since} is after --until {until}");
     let base_until = scope.regressed.base_until.unwrap_or(since - DAY);
     let base_since = scope.regressed.base_since.unwrap_or(base_until - DAY * (BASE_DAYS - 1)).max(FIRST_DAY);
@@ -128,7 +134,7 @@ fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
         "the base days, {base_since} to {base_until}, must end before {since}"
     );
     let (sql, table) = Question::Regressed.sql();
-    let engine = scope.engine(path, (base_since, until), table)?;
+    let engine = scope.engine((base_since, until), table)?;
     let sql = filled_in(sql, (since, until), scope.limit);
     let values = [
         ("${base_since}", base_since.to_string()),
@@ -157,16 +163,16 @@ fn keys(part: usize, parts: usize) -> String {
 
 /// Returns the last and the first of the days that are compared with base days. By default, these are the last seven days, or fewer if the lake would
 /// have less than a week of base days before them. With a canary, they begin at the earliest on the first day of the new version.
-fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
+fn last_days(scope: &Scope) -> Result<(Date, Date)> {
     if let (Some(until), Some(since)) = (scope.until, scope.since) {
         return Ok((until, since));
     }
-    let mut days = Lake::open(path, NO_DAYS)?.days();
+    let mut days = Lake::open(&scope.lake, NO_DAYS)?.days();
     days.retain(|day| *day <= scope.until.unwrap_or(LAST_DAY));
-    let none = || format!("{}: has no recordings of these days", path.display());
+    let none = || format!("{}: has no recordings of these days", scope.lake.display());
     let (first, last) = (*days.first().with_context(none)?, *days.last().with_context(none)?);
     let recent = days[days.len().saturating_sub(RECENT_DAYS)];
-    let lake = Lake::open(path, (recent, last))?;
+    let lake = Lake::open(&scope.lake, (recent, last))?;
     let mut recordings: BTreeMap<Date, u64> = BTreeMap::new();
     lake.batches.iter().for_each(|batch| *recordings.entry(batch.date).or_default() += batch.recordings);
     // The newest days are ignored if they have few recordings: these come from hosts with clocks that are ahead.
@@ -178,7 +184,9 @@ fn last_days(path: &Path, scope: &Scope) -> Result<(Date, Date)> {
     }
     let week = (until - DAY * 6).max(first + DAY * 7).min(until);
     let Some(canary) = &scope.regressed.canary else { return Ok((until, week)) };
-    let answer = scope.engine.open(&lake)?.ask(&canary.first_day_sql())?;
+    let new = quoted(&canary.new);
+    let sql = format!("SELECT MIN(date) AS first FROM run_stats WHERE COALESCE(version_label, tag) = {new}");
+    let answer = scope.choice.open(&lake)?.ask(&sql)?;
     let first = answer.rows.first().and_then(|row| row.first()?.text()).map(date).transpose()?;
     Ok((until, week.max(first.unwrap_or(week)).min(until)))
 }

@@ -6,6 +6,7 @@
 
 use crate::answer::{Answer, Value};
 use crate::change::{Change, DayValue, median, quantiles};
+use crate::engine::quoted;
 use crate::rows::{Date, date};
 use anyhow::{Context, Result};
 use bprec_report::{Confidence, StudentQuantiles};
@@ -48,27 +49,6 @@ fn canary(text: &str) -> std::result::Result<Canary, &'static str> {
     versions.map(canary).ok_or("expected two version labels, OLD..NEW")
 }
 
-impl Canary {
-    /// SQL expression for the cohort of a host: 1 with the new version, 0 with the old version. Null leaves the host out: its version or kernel
-    /// changed, or it has a third version.
-    fn cohort(&self) -> String {
-        let (old, new) = (quoted(&self.old), quoted(&self.new));
-        format!(
-            "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
-             WHEN version_last = {new} THEN {CANARY} WHEN version_last = {old} THEN 0 END"
-        )
-    }
-
-    /// Query for the first day of the new version.
-    pub(crate) fn first_day_sql(&self) -> String {
-        format!("SELECT MIN(date) AS first FROM run_stats WHERE COALESCE(version_label, tag) = {}", quoted(&self.new))
-    }
-}
-
-fn quoted(label: &str) -> String {
-    format!("'{}'", label.replace('\'', "''"))
-}
-
 /// Parses a change in per cent, 0 or more.
 fn percent(text: &str) -> std::result::Result<f64, &'static str> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
@@ -76,10 +56,18 @@ fn percent(text: &str) -> std::result::Result<f64, &'static str> {
 }
 
 impl RegressedOptions {
-    /// SQL expression for the number of a host's cohort.
+    /// SQL expression for the number of a host's cohort. With a canary, null leaves the host out: its version or kernel changed, or it has a third
+    /// version.
     pub(crate) fn cohort(&self) -> String {
-        let by_kernel = || format!("CASE WHEN kernel_first = kernel_last THEN 0 ELSE {KERNEL_CHANGED} END");
-        self.canary.as_ref().map_or_else(by_kernel, Canary::cohort)
+        let Some(Canary { old, new }) = &self.canary else {
+            return format!("CASE WHEN kernel_first = kernel_last THEN 0 ELSE {KERNEL_CHANGED} END");
+        };
+        format!(
+            "CASE WHEN kernel_first <> kernel_last OR version_first <> version_last THEN NULL \
+             WHEN version_last = {} THEN {CANARY} WHEN version_last = {} THEN 0 END",
+            quoted(new),
+            quoted(old)
+        )
     }
 }
 
@@ -137,12 +125,6 @@ enum Verdict {
     Gone,
 }
 
-impl Verdict {
-    fn of_change(log_ratio: f64) -> Verdict {
-        if log_ratio > 0.0 { Verdict::Regressed } else { Verdict::Improved }
-    }
-}
-
 /// Names of the verdicts, in their order.
 const VERDICTS: [&str; 7] = ["regressed", "kernel changed", "the fleet moved", "undecided", "improved", "new", "gone"];
 
@@ -196,10 +178,11 @@ struct Program {
 }
 
 /// A program, or the whole fleet, with its change.
+#[derive(Default)]
 struct Judged {
     key: [Value; 3],
-    /// Function from the mean change, as a logarithm, to the verdict. Called only if the change is significant.
-    shown: fn(f64) -> Verdict,
+    /// Verdict if the change is significant; `None` for the direction of the change.
+    shown: Option<Verdict>,
     old: Side,
     new: Side,
     change: Option<Change>,
@@ -292,7 +275,7 @@ fn before_and_after(programs: Vec<Program>) -> Vec<Judged> {
             };
             judged.push(Judged {
                 key: key.clone(),
-                shown: if cohort == KERNEL_CHANGED { |_| Verdict::KernelChanged } else { Verdict::of_change },
+                shown: (cohort == KERNEL_CHANGED).then_some(Verdict::KernelChanged),
                 old: side(days, false),
                 new: side(days, true),
                 change: Change::of(&days.iter().map(to_fleet).collect::<Vec<_>>()),
@@ -304,12 +287,11 @@ fn before_and_after(programs: Vec<Program>) -> Vec<Judged> {
             let name = if cohort == KERNEL_CHANGED { "(all programs, kernel changed)" } else { "(all programs)" };
             judged.push(Judged {
                 key: [Value::Null, Value::Text(name.into()), Value::Null],
-                shown: |_| Verdict::FleetMoved,
+                shown: Some(Verdict::FleetMoved),
                 old: side_of_all(of_cohort(), false),
                 new: side_of_all(of_cohort(), true),
                 change: Some(moved),
-                raw: None,
-                fleet: None,
+                ..Judged::default()
             });
         }
     }
@@ -349,13 +331,11 @@ fn canaries(programs: Vec<Program>) -> Vec<Judged> {
         };
         let change = Change::of(&new.days.iter().map(difference).collect::<Vec<_>>());
         Some(Judged {
-            shown: Verdict::of_change,
             old: side(&old.days, true),
             new: side(&new.days, true),
             key: new.key,
             change,
-            raw: None,
-            fleet: None,
+            ..Judged::default()
         })
     };
     by_key.into_values().filter_map(judged).collect()
@@ -374,13 +354,12 @@ fn side_of_all<'p>(programs: impl Iterator<Item = &'p Program>, is_new: bool) ->
 
 impl Judged {
     fn verdict(&self, least: f64, quantiles: &StudentQuantiles) -> Verdict {
-        match self.change {
+        let by_direction = |change: Change| if change.mean > 0.0 { Verdict::Regressed } else { Verdict::Improved };
+        match self.change.filter(|change| change.exceeds(least, quantiles)) {
             _ if self.old.days == 0 => Verdict::New,
             _ if self.new.days == 0 => Verdict::Gone,
-            Some(change) if change.exceeds(least, quantiles) => (self.shown)(change.mean),
-            _ if self.raw.is_some_and(|raw| self.fleet.is_some() && raw.exceeds(least, quantiles)) => {
-                Verdict::FleetMoved
-            }
+            Some(change) => self.shown.unwrap_or(by_direction(change)),
+            _ if self.fleet.and(self.raw).is_some_and(|raw| raw.exceeds(least, quantiles)) => Verdict::FleetMoved,
             _ => Verdict::Undecided,
         }
     }

@@ -10,11 +10,11 @@ use bprec_report::model::{CounterSource, EventBill, Report};
 use bprec_report::{By, CountersReport, Input, Options, Session, Split};
 use chrono::{NaiveDate, Utc};
 use datafusion::arrow::array::RecordBatch;
+use fs_err::{self as fs, File};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Facts about recordings, given on the command line.
@@ -72,12 +72,18 @@ pub(crate) fn check_clock(date: Date) -> Result<()> {
 /// # Errors
 /// Fails if a file cannot be read.
 pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
-    let mut hash = Sha256::new();
-    let mut bytes = 0;
-    for file in files_of(path)? {
-        let at = || format!("read {}", file.display());
-        let mut reader = BufReader::with_capacity(1 << 16, File::open(&file).with_context(at)?);
-        let length = io::copy(&mut reader, &mut hash).with_context(at)?;
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        files.retain(|file| file.is_file());
+        files.sort();
+    }
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    for file in files {
+        // A pipe can be read only once, but an import reads the input several times.
+        let (name, is_file) = (file.display(), fs::metadata(&file)?.is_file());
+        ensure!(is_file, "{name}: is neither a file nor a directory; save the recording to a file first");
+        let length = io::copy(&mut BufReader::with_capacity(1 << 16, File::open(&file)?), &mut hash)?;
         bytes += length;
         if path.is_dir() {
             hash.update(length.to_le_bytes());
@@ -85,24 +91,6 @@ pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
     }
     let id = hash.finalize()[..16].iter().fold(0, |id, byte| id << 8 | u128::from(*byte));
     Ok((id, bytes))
-}
-
-fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
-    let kind = std::fs::metadata(path).with_context(|| format!("stat {}", path.display()))?.file_type();
-    if kind.is_dir() {
-        let entries = std::fs::read_dir(path).with_context(|| format!("read directory {}", path.display()))?;
-        let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-        files.retain(|file| file.is_file());
-        files.sort();
-        return Ok(files);
-    }
-    // A pipe can be read only once, but an import reads the input several times.
-    ensure!(
-        kind.is_file(),
-        "{}: is neither a file nor a directory; save the recording to a file first",
-        path.display()
-    );
-    Ok(vec![path.to_owned()])
 }
 
 /// Rows of a recording.

@@ -14,7 +14,7 @@ use datafusion::arrow::compute::{cast, min};
 use datafusion::arrow::datatypes::{DataType, Int32Type, Int64Type, TimestampMicrosecondType};
 use datafusion::arrow::json::{LineDelimitedWriter, ReaderBuilder};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -89,14 +89,12 @@ pub(crate) fn read(path: &Path, given: &GivenFacts) -> Result<Option<Vec<Recorde
     if !path.is_file() {
         return Ok(None);
     }
-    let mut file = File::open(path)?;
-    let mut magic = MAGIC;
-    if file.read_exact(&mut magic).is_err() || magic != MAGIC {
+    let mut file = BufReader::new(File::open(path)?);
+    if !file.fill_buf()?.starts_with(&MAGIC) {
         return Ok(None);
     }
-    file.rewind()?;
     let mut text = String::new();
-    let read = zstd::Decoder::new(file)?.take(MAX_BYTES as u64 + 1).read_to_string(&mut text);
+    let read = zstd::Decoder::with_buffer(file)?.take(MAX_BYTES as u64 + 1).read_to_string(&mut text);
     read.context("the summary is damaged or incomplete")?;
     ensure!(text.len() <= MAX_BYTES, "the summary exceeds {MAX_BYTES} bytes");
     let (first, lines) = text.split_once('\n').unwrap_or((&text, ""));

@@ -1,13 +1,13 @@
 //! DataFusion, in this process.
 
-use super::{Engine, check};
+use super::{Engine, names};
 use crate::answer::{Answer, Value};
-use crate::lake::{Committed, Lake};
+use crate::lake::Lake;
 use crate::parallel::runtime;
 use crate::schema::{Table, tables};
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type, Schema, SchemaRef};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -15,6 +15,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DFSchema, DataFusionError, Result as DataFusionResult, ScalarValue};
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::listing::helpers::{expr_applicable_for_cols, filter_partitioned_file};
 use datafusion::datasource::object_store::ObjectStoreUrl;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
@@ -40,6 +41,7 @@ const PART_ROWS: usize = 200_000;
 /// Tables of a lake, ready for queries.
 pub(crate) struct DataFusionEngine {
     context: SessionContext,
+    lake: Lake,
     runtime: &'static Runtime,
 }
 
@@ -62,7 +64,7 @@ impl DataFusionEngine {
             let provider = LakeTable::new(table, lake, url.clone())?;
             context.register_table(name, Arc::new(provider))?;
         }
-        Ok(DataFusionEngine { context, runtime: runtime()? })
+        Ok(DataFusionEngine { context, lake: lake.clone(), runtime: runtime()? })
     }
 
     /// Returns the rows of a query for all columns of a table.
@@ -78,35 +80,39 @@ impl DataFusionEngine {
 
 impl Engine for DataFusionEngine {
     fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
-        let narrowed = || -> Result<()> {
-            let rows = self.runtime.block_on(self.context.table(table))?;
-            let condition = rows.parse_sql_expr(condition)?;
-            let view = rows.filter(condition)?.into_view();
-            self.context.deregister_table(table)?;
-            self.context.register_table(table, view)?;
-            Ok(())
-        };
-        narrowed().with_context(|| format!("--where {condition}: is not a condition on the columns of {table}"))
+        let rows = self.runtime.block_on(self.context.table(table))?;
+        let narrowed = rows.parse_sql_expr(condition).and_then(|condition| rows.filter(condition));
+        let narrowed =
+            narrowed.with_context(|| format!("--where {condition}: is not a condition on the columns of {table}"))?;
+        self.context.deregister_table(table)?;
+        self.context.register_table(table, narrowed.into_view())?;
+        Ok(())
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        self.runtime.block_on(async {
-            let rows = self.context.sql_with_options(sql, options).await?;
-            let columns = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
-            let mut answer = Answer { columns, rows: Vec::new() };
-            for batch in rows.collect().await? {
-                let columns: Vec<Vec<Value>> = batch.columns().iter().map(values).collect::<Result<_>>()?;
-                let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
-                answer.rows.extend((0..batch.num_rows()).map(row));
-            }
-            Ok(answer)
-        })
+        let rows = self.runtime.block_on(self.context.sql_with_options(sql, options))?;
+        let columns = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let mut answer = Answer { columns, rows: Vec::new() };
+        // A task of its own: the Parquet library panics at some headers of damaged pages.
+        let collected = self.runtime.block_on(async { Ok(self.runtime.spawn(rows.collect()).await??) });
+        let batches = collected.map_err(|error: Error| match error.downcast_ref().map(DataFusionError::find_root) {
+            Some(DataFusionError::ResourcesExhausted(_)) => error,
+            // The library does not name a damaged file.
+            _ => self.lake.check(|table| names(sql, table)).err().unwrap_or(error),
+        })?;
+        for batch in batches {
+            let columns: Vec<Vec<Value>> = batch.columns().iter().map(values).collect::<Result<_>>()?;
+            let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
+            answer.rows.extend((0..batch.num_rows()).map(row));
+        }
+        Ok(answer)
     }
 
     fn parts(&self, table: &str) -> Result<usize> {
-        let rows = self.runtime.block_on(async { self.context.table(table).await?.count().await })?;
-        Ok(rows / PART_ROWS + 1)
+        let count = self.ask(&format!("SELECT COUNT(*) FROM {table}"))?;
+        let rows = count.rows.first().and_then(|row| row.first()?.integer()).context("COUNT(*) has no answer")?;
+        Ok(usize::try_from(rows)? / PART_ROWS + 1)
     }
 }
 
@@ -136,7 +142,7 @@ fn values(array: &ArrayRef) -> Result<Vec<Value>> {
 struct LakeTable {
     schema: TableSchema,
     url: ObjectStoreUrl,
-    files: Vec<(Committed, PartitionedFile)>,
+    files: Vec<PartitionedFile>,
 }
 
 impl LakeTable {
@@ -146,32 +152,12 @@ impl LakeTable {
             let location = lake.store.location(&committed.path)?;
             let last_modified = SystemTime::UNIX_EPOCH.into();
             let meta = ObjectMeta { location, last_modified, size: committed.bytes, e_tag: None, version: None };
-            let mut file = PartitionedFile::new_from_meta(meta);
-            file.partition_values = vec![ScalarValue::from(committed.date.to_string())];
-            Ok((committed, file))
+            let date = ScalarValue::from(committed.date.to_string());
+            Ok(PartitionedFile::new_from_meta(meta).with_partition_values(vec![date]))
         });
         let files = files.collect::<Result<_>>()?;
         let schema = TableSchema::builder(table.schema).with_table_partition_cols(vec![date]).build();
         Ok(LakeTable { schema, url, files })
-    }
-
-    /// Returns the files of the days that the filters select.
-    fn selected(
-        &self,
-        session: &dyn Session,
-        filters: &[Expr],
-    ) -> DataFusionResult<Vec<&(Committed, PartitionedFile)>> {
-        let is_of_date = |filter: &&Expr| filter.column_refs().iter().all(|column| column.name == DATE);
-        let Some(filter) = conjunction(filters.iter().filter(is_of_date).cloned()) else {
-            return Ok(self.files.iter().collect());
-        };
-        let schema = Arc::new(Schema::new(self.schema.table_partition_cols().clone()));
-        let dates = self.files.iter().map(|(committed, _)| Some(committed.date.to_string()));
-        let dates: ArrayRef = Arc::new(dates.collect::<StringArray>());
-        let filter = session.create_physical_expr(filter, &DFSchema::try_from(schema.clone())?)?;
-        let is_selected = filter.evaluate(&RecordBatch::try_new(schema, vec![dates])?)?.into_array(self.files.len())?;
-        let of_file = self.files.iter().zip(is_selected.as_boolean().iter());
-        Ok(of_file.filter(|(_, is_selected)| *is_selected != Some(false)).map(|(file, _)| file).collect())
     }
 }
 
@@ -197,10 +183,11 @@ impl TableProvider for LakeTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let files = self.selected(session, filters)?;
-        check(files.iter().map(|(committed, _)| committed))
-            .map_err(|error| DataFusionError::Execution(format!("{error:#}")))?;
-        let files = files.into_iter().map(|(_, file)| file.clone()).collect();
+        let of_days: Vec<Expr> =
+            filters.iter().filter(|filter| expr_applicable_for_cols(&[DATE], filter)).cloned().collect();
+        let schema = DFSchema::try_from(Schema::new(self.schema.table_partition_cols().clone()))?;
+        let selected = |file: &PartitionedFile| filter_partitioned_file(file.clone(), &of_days, &schema).transpose();
+        let files = self.files.iter().filter_map(selected).collect::<DataFusionResult<_>>()?;
         let mut groups = FileGroup::new(files).split_files(session.config().target_partitions());
         if groups.is_empty() {
             groups.push(FileGroup::default());

@@ -6,8 +6,7 @@ mod spark;
 pub(crate) use datafusion::DataFusionEngine;
 
 use crate::answer::Answer;
-use crate::lake::{Committed, Lake};
-use crate::parallel::in_parallel;
+use crate::lake::Lake;
 use anyhow::Result;
 use spark::SparkEngine;
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub(crate) trait Engine {
     /// Runs a query. Statements other than queries are refused.
     ///
     /// # Errors
-    /// Fails if the query is not valid, or if a file of its tables differs from the committed one.
+    /// Fails if the query is not valid, or if a file of its tables is damaged.
     fn ask(&self, sql: &str) -> Result<Answer>;
 
     /// Returns the number of parts in which window functions over all rows of a table stay within the limit on memory.
@@ -59,11 +58,12 @@ impl EngineChoice {
     }
 }
 
-/// Compares the hashes of files with the committed hashes. The pages of these Parquet files have no checksums; without this check, queries could sum
-/// damaged values.
-///
-/// # Errors
-/// Fails if the hash of a file differs; the message names the first such file.
-fn check<'f>(files: impl Iterator<Item = &'f Committed>) -> Result<()> {
-    in_parallel(&files.collect::<Vec<_>>(), None, |file| file.check_for_query())?.into_iter().collect()
+/// Returns a text as a literal in SQL.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Returns true if a word of the query is the name.
+fn names(sql: &str, name: &str) -> bool {
+    sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
 }

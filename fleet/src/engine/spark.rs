@@ -3,16 +3,17 @@
 //! Request, answer and script are files in a temporary directory, which is removed after the query. Spark reads the configuration of the cluster and
 //! its secret from `SPARK_CONF_DIR`; this program handles neither.
 
-use super::{Engine, check};
+use super::{Engine, names};
 use crate::answer::{Answer, Value};
-use crate::lake::{Committed, Lake};
+use crate::lake::Lake;
 use crate::schema::{Table, tables};
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use fs_err::{self as fs, File};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 use serde_json::value::RawValue;
-use std::fs::{self, File};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,59 +26,76 @@ const POLL: Duration = Duration::from_millis(50);
 /// Limit on the lines of Spark's log in an error.
 const QUOTED_LINES: usize = 3;
 
-/// A cluster, the command to reach it, and the tables of a lake.
+/// A cluster, the command to reach it, and a lake.
 pub(super) struct SparkEngine {
     submit: PathBuf,
     master: String,
     /// Limit on the time until the cluster runs a task.
     start_timeout: Duration,
-    views: Vec<View>,
+    lake: Lake,
+    /// Conditions on the rows of each table.
+    conditions: BTreeMap<String, Vec<String>>,
 }
 
 impl SparkEngine {
     /// Returns the cluster `master`, reached by the `spark-submit` in `SPARK_HOME`, or else on `PATH`, with the committed files of a lake.
     ///
     /// # Errors
-    /// Fails if a file is missing or has another size than was committed, or if the lake is in an object store.
+    /// Fails if the lake is in an object store.
     pub(super) fn open(master: &str, start_timeout: Duration, lake: &Lake) -> Result<SparkEngine> {
         ensure!(lake.store.objects().is_none(), "--spark: the lake must be in a directory, not in an object store");
         let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
         let submit = home.map_or(SUBMIT.into(), |home| Path::new(&home).join("bin").join(SUBMIT));
-        let view = |table: Table| Ok(View { committed: lake.committed(table.name)?, conditions: Vec::new(), table });
-        let views = tables().into_iter().map(view).collect::<Result<_>>()?;
-        Ok(SparkEngine { submit, master: master.to_owned(), start_timeout, views })
+        let (master, lake, conditions) = (master.to_owned(), lake.clone(), BTreeMap::new());
+        Ok(SparkEngine { submit, master, start_timeout, lake, conditions })
     }
 
-    fn start(&self, directory: &Path) -> Result<Submitted> {
+    fn start(&self, directory: &Path) -> Result<Child> {
         let driver = directory.join("driver.py");
         fs::write(&driver, DRIVER)?;
-        let log = File::create(directory.join("log"))?;
+        let log = File::create(directory.join("log"))?.into_file();
         let mut command = Command::new(&self.submit);
         command.args(["--master", &self.master, "--deploy-mode", "client", "--name", "bprec-fleet"]);
         // The web interface would listen on all addresses.
         command.args(["--conf", "spark.ui.enabled=false"]);
         command.arg(driver).arg(directory);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| {
+        command.spawn().with_context(|| {
             format!(
                 "--spark: start {}: install Spark and Java on this machine (`pip install pyspark` has all of Spark), and set \
                  SPARK_HOME to the directory of Spark",
                 self.submit.display()
             )
-        })?;
-        Ok(Submitted { child })
+        })
+    }
+
+    /// Request for the table: its columns in the syntax of Spark, and the directory with a subdirectory for each day.
+    fn request(&self, table: &Table) -> Result<serde_json::Value> {
+        // Workers open the files by the same paths, so symbolic links in them are not resolved.
+        let committed = self.lake.committed(table.name)?;
+        let files = committed.iter().map(|file| Ok(std::path::absolute(&file.path)?)).collect::<Result<Vec<_>>>()?;
+        let directory = files.first().and_then(|path| path.parent()?.parent()).map(Path::to_owned).unwrap_or_default();
+        let columns = table.schema.fields().iter();
+        let columns = columns.map(|field| Ok(format!("`{}` {}", field.name(), spark_type(field.data_type())?)));
+        let mut columns: Vec<String> = columns.collect::<Result<_>>()?;
+        columns.push("`date` STRING".to_owned());
+        Ok(json!({
+            "name": table.name,
+            "schema": columns.join(", "),
+            "directory": directory,
+            "files": files,
+            "conditions": self.conditions.get(table.name).map_or(&[][..], Vec::as_slice),
+        }))
     }
 
     /// Waits until the driver ends, and returns its exit status. Fails if the cluster runs no task within `start_timeout`.
-    fn wait(&self, submitted: &mut Submitted, directory: &Path) -> Result<ExitStatus> {
+    fn wait(&self, driver: &mut Child, directory: &Path) -> Result<ExitStatus> {
         let (began, started) = (Instant::now(), directory.join("started"));
-        let mut has_started = false;
         loop {
-            if let Some(status) = submitted.child.try_wait()? {
+            if let Some(status) = driver.try_wait()? {
                 return Ok(status);
             }
-            has_started = has_started || started.exists();
-            if !has_started && began.elapsed() >= self.start_timeout {
+            if began.elapsed() >= self.start_timeout && !started.exists() {
                 let (master, timeout_s, log) = (&self.master, self.start_timeout.as_secs(), quoted(directory));
                 bail!(
                     "--spark {master}: ran no task within {timeout_s} s: it has no free core or too little free memory, cannot be reached, \
@@ -89,74 +107,35 @@ impl SparkEngine {
     }
 }
 
-/// A running driver, killed when dropped.
-struct Submitted {
-    child: Child,
-}
-
-impl Drop for Submitted {
-    fn drop(&mut self) {
-        // A driver that has ended cannot be killed; other errors cannot be reported here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A table, its committed files, and conditions on its rows.
-struct View {
-    table: Table,
-    committed: Vec<Committed>,
-    conditions: Vec<String>,
-}
-
 impl Engine for SparkEngine {
     fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
-        let view = self.views.iter_mut().find(|view| view.table.name == table);
-        view.with_context(|| format!("{table} is not a table"))?.conditions.push(condition.to_owned());
+        self.conditions.entry(table.to_owned()).or_default().push(condition.to_owned());
         Ok(())
     }
 
     fn ask(&self, sql: &str) -> Result<Answer> {
         // A query reads only tables that its text names.
-        let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
-        check(views.iter().flat_map(|view| &view.committed))?;
-        let tables = views.into_iter().map(View::request).collect::<Result<Vec<_>>>()?;
+        // Spark stops at the expected size of a page, and so before the checksum of some damaged pages.
+        self.lake.check(|table| names(sql, table))?;
+        let named = tables().into_iter().filter(|table| names(sql, table.name));
+        let tables = named.map(|table| self.request(&table)).collect::<Result<Vec<_>>>()?;
         let directory = tempfile::Builder::new().prefix("bprec-fleet-").tempdir().context("create a directory")?;
         let directory = directory.path();
         let request = directory.join("request.json");
-        fs::write(&request, json!({"sql": sql, "tables": tables}).to_string())
-            .with_context(|| format!("write {}", request.display()))?;
+        fs::write(&request, json!({"sql": sql, "tables": tables}).to_string())?;
         // The driver waits for this lock. If this process ends, even by a kill, the kernel releases the lock, and the
         // driver ends, too.
         let lock = File::open(&request)?;
         flock(&lock, FlockOperation::LockExclusive)?;
-        let mut submitted = self.start(directory)?;
-        let status = self.wait(&mut submitted, directory)?;
+        let mut driver = self.start(directory)?;
+        let status = self.wait(&mut driver, directory);
+        // A driver that has ended cannot be killed, and has an exit status.
+        driver.kill().and_then(|()| driver.wait())?;
+        let status = status?;
         let answer = File::open(directory.join("answer.jsonl"));
         let answer = answer
             .map_err(|_| anyhow!("--spark {}: {SUBMIT} gave no answer, {status}{}", self.master, quoted(directory)))?;
         read(BufReader::new(answer))
-    }
-}
-
-impl View {
-    /// Request for the table: its columns in the syntax of Spark, and the directory with a subdirectory for each day.
-    fn request(&self) -> Result<serde_json::Value> {
-        // Workers open the files by the same paths, so symbolic links in them are not resolved.
-        let absolute = |path: &Path| std::path::absolute(path).with_context(|| format!("find {}", path.display()));
-        let files = self.committed.iter().map(|file| absolute(&file.path)).collect::<Result<Vec<_>>>()?;
-        let directory = files.first().and_then(|path| path.parent()?.parent()).map(Path::to_owned).unwrap_or_default();
-        let columns = self.table.schema.fields().iter();
-        let columns = columns.map(|field| Ok(format!("`{}` {}", field.name(), spark_type(field.data_type())?)));
-        let mut columns: Vec<String> = columns.collect::<Result<_>>()?;
-        columns.push("`date` STRING".to_owned());
-        Ok(json!({
-            "name": self.table.name,
-            "schema": columns.join(", "),
-            "directory": directory,
-            "files": files,
-            "conditions": self.conditions,
-        }))
     }
 }
 
@@ -170,11 +149,6 @@ fn spark_type(data_type: &DataType) -> Result<&'static str> {
         DataType::Utf8 => "STRING",
         other => bail!("no Spark type is known for {other}"),
     })
-}
-
-/// Returns true if a word of the query is the name.
-fn names(sql: &str, name: &str) -> bool {
-    sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
 }
 
 fn read(answer: impl BufRead) -> Result<Answer> {

@@ -305,14 +305,16 @@ fn the_query_computes_the_ratios_of_its_definition() {
         let fleet = scenario.fleet(7);
         let lake = lake_of(&fleet, 0..fleet.days);
         let scope = Scope {
+            lake: lake.path().to_owned(),
             since: None,
             until: None,
+            labels: Vec::new(),
             regressed: options(&scenario),
-            engine: EngineChoice::default(),
-            conditions: Vec::new(),
+            choice: EngineChoice::default(),
+            condition: None,
             limit: 1000,
         };
-        let answer = ask(lake.path(), Question::Regressed, &scope).unwrap();
+        let answer = ask(Question::Regressed, &scope).unwrap();
         let expected = judge(&expected_answer(&fleet), &options(&scenario), 1000).unwrap();
         assert!(answer.rows.len() >= fleet.programs as usize);
         let summary = |answer: &Answer| {

@@ -17,7 +17,7 @@ use crate::schema::SCHEMA_VERSION;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use datafusion::datasource::object_store::ObjectStoreUrl;
-use datafusion::object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use datafusion::object_store::aws::AmazonS3Builder;
 use datafusion::object_store::path::Path as StorePath;
 use datafusion::object_store::prefix::PrefixStore;
 use datafusion::object_store::{
@@ -36,14 +36,8 @@ use std::time::{Duration, SystemTime};
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Settings that are a part of URLs or headers: `object_store` panics at invalid characters in them.
-const SETTINGS: [AmazonS3ConfigKey; 6] = [
-    AmazonS3ConfigKey::Bucket,
-    AmazonS3ConfigKey::Region,
-    AmazonS3ConfigKey::Endpoint,
-    AmazonS3ConfigKey::S3Endpoint,
-    AmazonS3ConfigKey::AccessKeyId,
-    AmazonS3ConfigKey::Token,
-];
+const SETTINGS: [&str; 6] =
+    ["aws_bucket", "aws_region", "aws_endpoint", "aws_endpoint_url_s3", "aws_access_key_id", "aws_session_token"];
 /// End of the names of generations and states.
 const JSON: &str = ".json";
 
@@ -63,13 +57,13 @@ impl Bucket {
         let (bucket, prefix) = name.split_once('/').unwrap_or((name, ""));
         let retry = RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
         let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
-        for key in SETTINGS {
-            let value = builder.get_config_value(&key).unwrap_or_default();
+        for name in SETTINGS {
+            let value = builder.get_config_value(&name.parse()?).unwrap_or_default();
             let is_valid = value.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/+=[]".contains(c));
             let authority = value.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-            let is_endpoint = key.as_ref().contains("endpoint") && !value.is_empty();
+            let is_endpoint = name.contains("endpoint") && !value.is_empty();
             let is_complete = !is_endpoint || ObjectStoreUrl::parse(authority).is_ok();
-            ensure!(is_valid && is_complete, "{url}: {} is not valid", key.as_ref().to_uppercase());
+            ensure!(is_valid && is_complete, "{url}: {} is not valid", name.to_uppercase());
         }
         let objects: Arc<dyn ObjectStore> = Arc::new(builder.build().with_context(|| format!("open {url}"))?);
         let lake = Bucket { url: url.into(), objects: Arc::new(PrefixStore::new(objects.clone(), prefix)) };

@@ -108,17 +108,15 @@ impl Store for Directory {
         // The files of `recording`, which is the last table, have the commits.
         for table in tables().iter().rev() {
             for (name, path) in entries(&self.directory_of(generation, table.name, date))? {
-                let id = name.strip_suffix(SUFFIX).filter(|_| table.name == RECORDING);
-                if let Some((id, Some((commit, recordings)))) =
-                    id.map(|id| Ok::<_, anyhow::Error>((id, read_commit(&path)?))).transpose()?
+                if table.name == RECORDING
+                    && let Some(id) = name.strip_suffix(SUFFIX)
+                    && let Some((commit, recordings)) = read_commit(&path)?
                 {
                     let id = id.to_owned();
                     batches.insert(name.clone(), Batch { date, id, recordings, commit, ..Batch::default() });
                 }
                 match batches.get_mut(&name) {
-                    Some(batch) => {
-                        batch.found.insert(table.name.to_owned(), fs::metadata(&path)?.len());
-                    }
+                    Some(batch) => drop(batch.found.insert(table.name.to_owned(), fs::metadata(&path)?.len())),
                     None => foreign.push(path),
                 }
             }

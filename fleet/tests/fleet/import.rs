@@ -115,7 +115,7 @@ fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stdout), "1 recordings imported in 1 batches, 0 already in the lake, 4 refused\n");
     let said = text(&output.stderr);
-    for words in ["notes.txt: ", "cut-off.data: has no end", "ratio.data: has no date", "missing.data: "] {
+    for words in ["notes.txt: ", "cut-off.data: has no end", "ratio.data: has no date", "missing.data`: No such file"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);

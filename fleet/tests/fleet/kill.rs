@@ -200,18 +200,24 @@ fn every_read_is_a_committed_state_while_writers_are_killed() {
     };
     let wanted = std::env::var("BPREC_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let write = |reader: &ScopedJoinHandle<'_, ()>| {
-        let (mut kills, mut seed) = (BTreeMap::from([("import", 0), ("compact", 0), ("expire", 0)]), 1_u64);
+        let mut kills = BTreeMap::from(["import", "compact", "expire", "erase"].map(|verb| (verb, 0)));
+        let mut seed = 1_u64;
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
-        // The first of three days expires, and the next import has its recordings again.
+        // The first of three days expires, or a host is erased, and the next import has their recordings again.
         let today = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() / 86_400;
         let keep = format!("{}d", today - 20_515 + 1);
         for round in 0.. {
-            let verb = ["import", "compact", "import", "expire"][round % 4];
+            let verb = ["import", "compact", "import", "expire", "import", "erase"][round % 6];
             let mut command = program();
             match verb {
+                "erase" => {
+                    let hosts = lake.sql("SELECT DISTINCT host_id FROM recording ORDER BY host_id");
+                    let host = hosts[random(hosts.len() as u64) as usize]["host_id"].as_str().unwrap();
+                    command.args(["erase", "--host", host, "--lake"]).arg(lake.path())
+                }
                 "import" => command.args(["import", "--batch", "1", "--out"]).arg(lake.path()).args(&recordings),
                 "compact" => command.args(["compact", "--lake"]).arg(lake.path()),
                 _ => command.args(["expire", "--keep", &keep, "--lake"]).arg(lake.path()),

@@ -1,6 +1,6 @@
 //! Page of a fleet in a browser.
 
-use crate::support::{Lake, program, recording, rows, text};
+use crate::support::{DAY_NS, Lake, program, recording, rows, text};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -35,13 +35,8 @@ fn a_browser_shows_every_answer() {
     let lake = Lake::of_four_hosts(&[&recording("7.2/ratio.data"), &recording("7.2/everything.data")]);
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("fleet.html");
-    let output = program()
-        .args(["report", "--min-runs", "100", "--lake"])
-        .arg(lake.path())
-        .arg("-o")
-        .arg(&page)
-        .output()
-        .unwrap();
+    let output =
+        program().args(["page", "--min-runs", "100", "--lake"]).arg(lake.path()).arg("-o").arg(&page).output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
     let Some(shown) = shown(&page) else {
         println!("SKIP a_browser_shows_every_answer: needs chromium");
@@ -68,4 +63,12 @@ fn a_browser_shows_every_answer() {
         }
     }
     assert!(shown.contains("counters: no rows for these days") && !shown.contains(">Counters</h2>"));
+    // A page of the hosts with a label.
+    let options = ["--host", "host4", "--label", "role=edge"];
+    assert!(lake.import_with_start(&recording("7.2/ratio.data"), DAY_NS + 4000, &options).status.success());
+    let output = lake.run(&["page", "--label", "role=edge", "-o", page.to_str().unwrap(), "--lake"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = self::shown(&page).unwrap();
+    assert!(page.contains("1 recordings of 1 hosts, 2026-03-01 to 2026-03-01 (UTC)"), "{page}");
+    assert_eq!(cells(&page, "Hosts").len(), 1);
 }

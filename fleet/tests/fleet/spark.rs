@@ -112,7 +112,7 @@ fn strangers_get_nothing(cluster: &Cluster) {
 }
 
 /// The comparison detects a duplicated batch, a missing batch and a changed value. The test makes the commits agree with the damaged files, because
-/// queries refuse files that differ from their commits.
+/// `--spark` refuses files that differ from their commits.
 fn wrong_lakes_answer_differently(spark: &Spark, cluster: &Cluster) {
     let directory = tempfile::tempdir().unwrap();
     let recording = recording("7.2/ratio.data");
