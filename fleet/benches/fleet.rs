@@ -142,7 +142,7 @@ fn import_rates(fleet: &Fleet, history: u32) -> Result<()> {
     Ok(())
 }
 
-const QUESTIONS: [&str; 6] = ["top", "versions", "hosts", "functions", "counters", "regressed"];
+const QUESTIONS: [&str; 7] = ["top", "versions", "hosts", "functions", "owners", "counters", "regressed"];
 
 fn queries(lake: &Path) -> Result<()> {
     for question in QUESTIONS {

@@ -145,10 +145,10 @@ pub(crate) fn owner_name(owner: &OwnerBill) -> String {
 }
 
 fn without_random_end(name: &str) -> String {
-    let name = without_ids(name);
-    match name.rsplit_once('-') {
-        Some((stem, end)) if end.len() == 5 && end.chars().all(|c| RANDOM_END.contains(c)) => format!("{stem}-*"),
-        _ => name,
+    let is_random = |end: &str| end.len() == 5 && end.chars().all(|c| RANDOM_END.contains(c));
+    match name.rsplit_once('-').filter(|(_, end)| is_random(end)) {
+        Some((stem, _)) => without_ids(stem) + "-*",
+        None => without_ids(name),
     }
 }
 
@@ -163,6 +163,18 @@ mod tests {
 
     fn name(kind: Secret, name: &str) -> AttachTarget {
         AttachTarget::default().name(kind, name)
+    }
+
+    #[test]
+    fn owners_are_the_same_on_all_hosts() {
+        for (name, expected) in [
+            ("web-7d4b9c6f5-x2xbz", "web-*-*"),
+            ("cilium-k8sgw", "cilium-*"),
+            ("kube-proxy", "kube-proxy"),
+            ("docker:0123456789ab", "docker:*"),
+        ] {
+            assert_eq!(without_random_end(name), expected);
+        }
     }
 
     /// Attach points of the same hook on several hosts, as the recorder writes them.

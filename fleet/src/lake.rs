@@ -70,6 +70,13 @@ pub(crate) struct Batch {
     pub(crate) found: BTreeMap<String, u64>,
 }
 
+impl Batch {
+    /// Returns false for a table that the writer of the batch did not know.
+    pub(crate) fn has(&self, table: &str) -> bool {
+        table == RECORDING || self.commit.contains_key(table)
+    }
+}
+
 /// Committed file.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
@@ -211,7 +218,8 @@ impl Lake {
     /// # Errors
     /// Fails if a file is missing or has another size than was committed: sums would be wrong.
     pub(crate) fn committed(&self, table: &str) -> Result<Vec<Committed>> {
-        self.batches.iter().map(|batch| self.committed_of(batch, table)).collect()
+        let batches = self.batches.iter().filter(|batch| batch.has(table));
+        batches.map(|batch| self.committed_of(batch, table)).collect()
     }
 
     /// Returns the file of a batch and table.
@@ -235,7 +243,8 @@ impl Lake {
     /// Fails if threads cannot be started.
     pub(crate) fn faults(&self, has: impl Fn(&str) -> bool) -> Result<Vec<Error>> {
         let tables = tables().map(|table| table.name).into_iter().filter(|table| has(table));
-        let files: Vec<_> = tables.flat_map(|table| self.batches.iter().map(move |it| (it, table))).collect();
+        let files = tables.flat_map(|table| self.batches.iter().map(move |it| (it, table)));
+        let files: Vec<_> = files.filter(|(batch, table)| batch.has(table)).collect();
         let check = |(batch, table): &(&Batch, &str)| self.committed_of(batch, table)?.check();
         Ok(in_parallel(&files, Some(PARALLEL), check)?.into_iter().filter_map(Result::err).collect())
     }
@@ -255,7 +264,8 @@ impl Lake {
 
     /// Returns the committed count of rows of a file.
     pub(crate) fn rows_of(&self, batch: &Batch, table: &str) -> u64 {
-        batch.commit.get(table).map_or(batch.recordings, |listed| listed.rows)
+        let of_recording = if table == RECORDING { batch.recordings } else { 0 };
+        batch.commit.get(table).map_or(of_recording, |listed| listed.rows)
     }
 
     /// Writes and commits recordings of a day as one batch.

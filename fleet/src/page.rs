@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use bprec_report::{PageTable, TablesPage};
 
 /// Sections in the order of the page: query, heading, description of the rows.
-const SECTIONS: [(Question, &str, &str); 6] = [
+const SECTIONS: [(Question, &str, &str); 7] = [
     (Question::Top, "Programs", "Cost of each program on all hosts together."),
     (
         Question::Regressed,
@@ -16,6 +16,11 @@ const SECTIONS: [(Question, &str, &str); 6] = [
         "Time per run of each program against the same weekdays of the weeks before; verdicts hold for all programs together at the confidence level.",
     ),
     (Question::Versions, "Versions", "The same programs by version label, tag and kernel."),
+    (
+        Question::Owners,
+        "Owners",
+        "Bill of each owner of programs: its programs in tasks of others, its own tasks, and work that its programs cause.",
+    ),
     (Question::Hosts, "Hosts", "Cost of all programs of each host."),
     (Question::Functions, "Functions", "Functions of programs by the weight of their samples."),
     (Question::Counters, "Counters", "Exact and shared counters by processor model."),

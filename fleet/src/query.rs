@@ -32,6 +32,8 @@ pub(crate) enum Question {
     Counters,
     /// Functions by samples.
     Functions,
+    /// Owners of programs by their bills.
+    Owners,
 }
 
 impl Question {
@@ -44,6 +46,7 @@ impl Question {
             Question::Regressed => (include_str!("../sql/regressed.sql"), "run_stats"),
             Question::Counters => (include_str!("../sql/counters.sql"), "counter"),
             Question::Functions => (include_str!("../sql/functions.sql"), "sample"),
+            Question::Owners => (include_str!("../sql/owners.sql"), "bill"),
         }
     }
 

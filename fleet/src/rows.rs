@@ -173,7 +173,7 @@ fn add_events(rows: &mut RecordedRows, report: &Report, bills: Vec<EventBill>, o
         if let Some(bill) = bills.next_if(|bill| (&bill.name, bill.samples) == (&event.name, event.samples)) {
             let owners = bill.owners.iter().map(|owner| (Some(owner), &owner.parts));
             for (owner, parts) in owners.chain([(None, &bill.unattributed)]) {
-                rows.bill.push(BillRow::new(&row, owner, parts)?);
+                rows.bill.get_or_insert_default().push(BillRow::new(&row, owner, parts)?);
             }
         }
         rows.event.push(row);

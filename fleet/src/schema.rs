@@ -8,7 +8,8 @@ use crate::identity::{owner_name, prog_key};
 use crate::rows::Date;
 use anyhow::{Context, Result};
 use bprec_report::model::{
-    self, BillParts, EventReport, Exact, Line, NamedReading, OwnerBill, Program, Recording, Report, Runs, Unit, has_sha256_tags,
+    self, BillParts, EventReport, Exact, Line, NamedReading, OwnerBill, Program, Recording, Report, Runs, Unit,
+    has_sha256_tags,
 };
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use datafusion::arrow::array::{
@@ -353,7 +354,8 @@ columns! {
         run_stats: Vec<RunStatsRow> = Vec::new(),
         event: Vec<EventRow> = Vec::new(),
         sample: Vec<SampleRow> = Vec::new(),
-        bill: Vec<BillRow> = Vec::new(),
+        // `None` in summaries of versions without this table.
+        bill: Option<Vec<BillRow>> = Some(Vec::new()),
         counter: Vec<CounterRow> = Vec::new(),
         recording: Vec<RecordingRow> = Vec::new(),
     }

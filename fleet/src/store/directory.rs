@@ -107,7 +107,9 @@ impl Store for Directory {
         let (mut batches, mut foreign) = (BTreeMap::new(), Vec::new());
         // The files of `recording`, which is the last table, have the commits.
         for table in tables().iter().rev() {
-            for (name, path) in entries(&self.directory_of(generation, table.name, date))? {
+            let directory = self.directory_of(generation, table.name, date);
+            // Batches of older versions have fewer tables.
+            for (name, path) in directory.is_dir().then(|| entries(&directory)).transpose()?.unwrap_or_default() {
                 if table.name == RECORDING
                     && let Some(id) = name.strip_suffix(SUFFIX)
                     && let Some((commit, recordings)) = read_commit(&path)?
@@ -131,7 +133,7 @@ impl Store for Directory {
         for (table, bytes) in files {
             let directory = directory.join(table);
             create_directory(&directory, mode)?;
-            for batch in kept {
+            for batch in kept.iter().filter(|batch| batch.has(table)) {
                 let file = self.path_of(base, batch, table);
                 let link = directory.join(batch.id.clone() + SUFFIX);
                 fs::hard_link(&file, link).with_context(|| format!("{}: {DAMAGED}", file.display()))?;
@@ -152,7 +154,8 @@ impl Store for Directory {
         for Table { name, .. } in tables() {
             let directory = directory.join(name);
             create_directory(&directory, mode_of(&self.root)?)?;
-            for (date, state) in states {
+            let has_table = |(_, state): &(&Date, &String)| self.root.join(DAYS).join(state).join(name).is_dir();
+            for (date, state) in states.iter().filter(has_table) {
                 symlink(format!("../../../{DAYS}/{state}/{name}"), directory.join(format!("date={date}")))?;
             }
             sync_directory(&directory)?;

@@ -65,7 +65,7 @@ fn a_bucket_answers_like_a_directory() {
         lakes.iter().for_each(|lake| is_clean(&lake.verify()));
     };
     is_equal();
-    for question in ["top", "versions", "hosts", "functions", "counters", "regressed"] {
+    for question in ["top", "versions", "hosts", "functions", "owners", "counters", "regressed"] {
         for days in [&[][..], &["--since", "2026-03-02", "--until", "2026-03-03", "--where", "host_id <> '1'"]] {
             let args = [&["--limit", "1000", "--format", "csv", question], days].concat();
             let [from_directory, from_bucket] = [directory.query(&args), bucket.query(&args)];

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const QUESTIONS: [&str; 5] = ["top", "versions", "hosts", "counters", "functions"];
+const QUESTIONS: [&str; 6] = ["top", "versions", "hosts", "counters", "functions", "owners"];
 
 /// Damages a file, runs a check, and restores the file.
 fn with_damage(lake: &Lake, path: &Path, damage: &dyn Fn(&mut Vec<u8>), then: &dyn Fn()) {
@@ -39,7 +39,7 @@ fn must_be_refused(output: &Output, name: &str) {
 fn a_damaged_file_is_named_and_nothing_is_answered_from_it() {
     let lake = Lake::with(&whole_recordings(), &["--batch", "4"]);
     let read = [("run_stats", "run_cnt"), ("run_stats", "tag"), ("run_stats", "run_time_ns")];
-    let read = read.into_iter().chain([("counter", "value"), ("sample", "weight")]);
+    let read = read.into_iter().chain([("counter", "value"), ("sample", "weight"), ("bill", "weight")]);
     for (question, (table, column)) in QUESTIONS.into_iter().zip(read) {
         let path = largest(&lake, table);
         let cut: &dyn Fn(&mut Vec<u8>) = &|bytes| bytes.truncate(bytes.len() / 2);

@@ -94,7 +94,7 @@ fn every_query_selects_by_boot_and_name() {
     let by_boot = format!("boot_id = '{second}'");
     for (condition, recordings) in [(by_boot.as_str(), &files[1..2]), ("host_name LIKE 'edge%'", &files[..2])] {
         let alone = Lake::with(recordings, &[]);
-        for query in ["top", "versions", "hosts", "functions", "counters"] {
+        for query in ["top", "versions", "hosts", "functions", "owners", "counters"] {
             let selected = rows(&lake.query(&[query, "--format", "json", "--where", condition]));
             assert_eq!(selected, rows(&alone.query(&[query, "--format", "json"])), "{query} {condition}");
             assert!(query == "counters" || !selected.is_empty(), "{query}");

@@ -18,3 +18,4 @@ mod spark;
 mod summary;
 mod sums;
 mod support;
+mod versions;

@@ -50,6 +50,7 @@ fn a_browser_shows_every_answer() {
         ("versions", "Versions", "runs"),
         ("hosts", "Hosts", "runs"),
         ("functions", "Functions", "weight"),
+        ("owners", "Owners", "weight"),
     ];
     for (question, title, number) in sections {
         let answer = rows(&lake.query(&[question, "--format", "json", "--limit", "500", "--min-runs", "100"]));

@@ -18,11 +18,12 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 
 /// Named queries with their arguments.
-const QUESTIONS: [&[&str]; 6] = [
+const QUESTIONS: [&[&str]; 7] = [
     &["top"],
     &["versions", "--limit", "1000"],
     &["hosts", "--where", r"name NOT LIKE 'a\_%' AND kernel_release LIKE '%cloud%'"],
     &["functions", "--limit", "1000"],
+    &["owners", "--limit", "1000"],
     &["counters"],
     &["regressed", "--since", "2026-03-16", "--until", "2026-03-21", "--min-runs", "100"],
 ];

@@ -107,8 +107,9 @@ fn hostile_summaries_are_refused() {
     std::fs::write(&path, &bytes).unwrap();
     let output = lake.import(std::slice::from_ref(&path), &["--host", "edge-7"]);
     assert!(text(&output.stderr).contains("give them to `bprec-fleet summarize`"), "{}", text(&output.stderr));
-    // An older host does not know the columns that were added later.
+    // An older host does not know the columns and tables that were added later.
     let mut older = entry.clone();
+    assert!(older.as_object_mut().unwrap().remove("bill").is_some());
     let rows = older["run_stats"].as_array_mut().unwrap();
     rows.iter_mut().for_each(|row| drop(row.as_object_mut().unwrap().remove("time_margin_ns")));
     std::fs::write(&path, packed(&format!("{heading}\n{older}\n"))).unwrap();

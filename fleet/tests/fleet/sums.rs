@@ -2,7 +2,7 @@
 
 use crate::support::{Lake, big_endian_recordings, corpus, recordings, text, whole_recordings};
 use bprec_report::model::{Count, Report};
-use bprec_report::{Input, Options, Redact, RewriteOptions, Source, by_prog, rewrite};
+use bprec_report::{Input, Options, Redact, RewriteOptions, Session, Source, by_prog, rewrite};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -94,6 +94,44 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert_eq!(sum("cpu_ns"), own.iter().map(|ran| ran.time_ns).sum::<u64>());
     let verified = lake.verify();
     assert!(verified.status.success(), "{}", text(&verified.stderr));
+}
+
+/// Weights of the owners' rows add up to the totals of the bills, and so do their parts; owners of one name on several hosts are one row of `owners`.
+#[test]
+fn bills_of_a_lake_are_the_bills_of_the_recordings() {
+    let files = whole_recordings();
+    let lake = Lake::with(&files, &[]);
+    let (mut totals, mut units) = (Sums::new(), 0);
+    for path in &files {
+        let input = Input::open(path).unwrap();
+        let bill = Session::open(&input).unwrap().bill(&Options::default(), None).unwrap();
+        for event in &bill.events {
+            let total = &event.total;
+            let parts = [total.in_others.sum, total.own_tasks.sum, total.causes.sum].map(|share| share.count.weight);
+            let unsampled = total.unsampled.map_or(0, |unsampled| unsampled.time_ns);
+            let [others, own, causes] = parts;
+            add(
+                &mut totals,
+                &[&event.name],
+                &[total.count.samples, total.count.weight, others, own, causes, unsampled],
+            );
+            units += event.owners.iter().filter(|owner| owner.name == "bprec-load" || owner.pids.len() == 1).count();
+        }
+    }
+    assert!(units > 3, "{units}");
+    let columns = ["samples", "weight", "others_weight", "own_weight", "causes_weight", "unsampled_ns"];
+    let sums: Vec<String> = columns.iter().map(|column| format!("COALESCE(SUM({column}), 0) AS {column}")).collect();
+    let query = format!("SELECT event, {} FROM bill GROUP BY event", sums.join(", "));
+    assert_eq!(found(&lake.sql(&query), &["event"], &columns), totals);
+    let owners = crate::support::rows(&lake.query(&["owners", "--format", "json", "--limit", "100000"]));
+    let mut by_event = Sums::new();
+    for row in &owners {
+        let name = row["owner"].as_str().unwrap_or_default();
+        assert!(!name.contains('/') || row["owner_kind"] != "process", "{name} has a process id");
+        add(&mut by_event, &[row["event"].as_str().unwrap()], &[row["weight"].as_u64().unwrap()]);
+    }
+    let weights = totals.into_iter().map(|(event, sums)| (event, vec![sums[1]])).collect::<Sums>();
+    assert_eq!(by_event, weights);
 }
 
 /// In a lake with recordings of several kernels and architectures, each row has the kernel and architecture of its own

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// Tables of a lake.
-pub(crate) const TABLES: [&str; 7] = ["recording", "prog", "attachment", "run_stats", "event", "sample", "counter"];
+pub(crate) const TABLES: [&str; 8] =
+    ["recording", "prog", "attachment", "run_stats", "event", "sample", "bill", "counter"];
 
 /// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
 pub(crate) const DAY_NS: u64 = 1_772_323_200_000_000_000;
