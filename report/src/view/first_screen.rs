@@ -2,25 +2,23 @@
 
 mod claims;
 mod history;
+mod owners;
 
 use super::by_prog::{self, Rates, measured};
 use super::cells::{attachments, of_machine, percent};
 use super::hues::Hues;
 use crate::model::text::{LEAST_SHOWN_PERCENT, clean, counted, fixed, grouped};
 use crate::model::{
-    BillParts, BillShare, EventBill, EventFinding, EventReport, Flow, History, Interval, Known, LateTicks,
-    MissingTicks, NodeKind, Overview, Page, PayerSlice, Program, ProgramSlice, Recording, Report, Runs, Slice,
-    SourceLine, TimeBound, Tree,
+    EventFinding, EventReport, Flow, History, Interval, Known, MissingTicks, NodeKind, Overview, Page, PayerSlice,
+    Program, ProgramSlice, Recording, Report, Runs, Slice, SourceLine, TimeBound, Tree,
 };
+use owners::OwnerOfAll;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Reverse;
 
 /// Limit on the loads and unloads that the screen marks.
 const MAX_FLAGS: usize = 12;
-
-/// Limit on the owners in the row of the screen; the table has all.
-const MAX_OWNERS: usize = 6;
 
 /// Costs by interval: (index of the interval, weight as a number of samples of mean weight).
 type TimedCosts = Vec<(u32, f64)>;
@@ -178,16 +176,6 @@ struct PayerOfAll {
     all: TimedCosts,
 }
 
-/// An owner of programs, unattributed work, or the remaining owners.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct OwnerOfAll {
-    name: String,
-    about: String,
-    text: String,
-    /// Parts, %: programs in tasks of others, own tasks, and work that the programs cause.
-    parts: [f64; 3],
-}
-
 /// Load or unload of a program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Flag {
@@ -259,29 +247,8 @@ pub(super) fn of_page(page: &Page, event: &EventReport, key: impl Fn(usize) -> S
         let name = row.program.map_or_else(|| row.name.clone(), |at| page.over_time.programs[at].label());
         (name, row.loaded, row.unloaded)
     });
-    let owners = page.bill.as_ref().map(owners).unwrap_or_default();
+    let owners = page.bill.as_ref().map(owners::of_bill).unwrap_or_default();
     FirstScreen { owners, ..source.screen(programs, flags(&report.recording, timed)) }
-}
-
-/// Owners with a cost, the largest first, and the rest of the bill.
-fn owners(bill: &EventBill) -> Vec<OwnerOfAll> {
-    let is_shown = |parts: &BillParts| parts.machine_percent.is_some_and(|percent| percent >= LEAST_SHOWN_PERCENT);
-    let owner = |name: &str, parts: &BillParts| {
-        let of = |share: BillShare| share.machine_percent.unwrap_or(0.0);
-        let [others, own, causes] = [parts.in_others.sum, parts.own_tasks.sum, parts.causes.sum].map(of);
-        let about = format!(
-            "% of the machine: its programs in tasks of others {}, its own tasks {}, work that its programs cause {}",
-            fixed(others, 2),
-            fixed(own, 2),
-            fixed(causes, 2)
-        );
-        let text = of_machine(parts.machine_percent, LateTicks::scales(bill.late_ticks));
-        OwnerOfAll { name: clean(name), about, text, parts: [others, own, causes] }
-    };
-    let listed = bill.owners.iter().filter(|it| is_shown(&it.parts)).take(MAX_OWNERS);
-    let listed = listed.map(|it| owner(&it.name, &it.parts));
-    let unattributed = Some(&bill.unattributed).filter(|parts| is_shown(parts));
-    listed.chain(unattributed.map(|parts| owner("[unattributed]", parts))).collect()
 }
 
 /// Models from which the first screen of an event is made.

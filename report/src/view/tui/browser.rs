@@ -269,17 +269,8 @@ impl Browser {
         let title = self.title.clone();
         let parts = match self.pages.last() {
             Some(page) if page.view.kind() != Kind::Programs => {
-                let what = match page.view {
-                    PageView::Programs | PageView::Table | PageView::Functions => "functions",
-                    PageView::Code { .. } => "lines",
-                    PageView::Line { .. } => "instructions",
-                    PageView::Tree => "what it called",
-                    PageView::Payers => "payers",
-                    PageView::Bill => "bill of each owner",
-                    PageView::Flame => "flame graph",
-                };
                 let program = page.program.as_ref().map_or("all programs", |(_, label)| label);
-                vec![program.to_owned(), what.to_owned(), title]
+                vec![program.to_owned(), page.view.title().to_owned(), title]
             }
             _ => {
                 let filter = (!self.filter.is_empty()).then(|| format!("filter {}", self.filter));

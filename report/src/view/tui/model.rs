@@ -71,6 +71,19 @@ pub(super) enum PageView {
 }
 
 impl PageView {
+    /// Name of the view, for the title line.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            PageView::Programs | PageView::Table | PageView::Functions => "functions",
+            PageView::Code { .. } => "lines",
+            PageView::Line { .. } => "instructions",
+            PageView::Tree => "what it called",
+            PageView::Payers => "payers",
+            PageView::Bill => "bill of each owner",
+            PageView::Flame => "flame graph",
+        }
+    }
+
     pub(super) fn kind(self) -> Kind {
         match self {
             PageView::Programs | PageView::Table => Kind::Programs,
