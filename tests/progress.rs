@@ -29,7 +29,11 @@ fn by_moments(terminal: &Terminal, is_enough: impl Fn(&[String]) -> bool) -> Vec
     let pid = Pid::from_raw(terminal.pid().try_into().unwrap()).unwrap();
     let mut screens = Vec::new();
     loop {
-        kill_process(pid, Signal::STOP).unwrap();
+        // The command may have ended since the last moment; its last screen is then judged as it is.
+        if kill_process(pid, Signal::STOP).is_err() {
+            screens.push(terminal.screen());
+            return screens;
+        }
         // The line is drawn again after 200 ms.
         sleep(Duration::from_millis(250));
         screens.push(terminal.screen());

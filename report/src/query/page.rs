@@ -82,7 +82,9 @@ pub(crate) fn page(recording: &OpenRecording<'_>, index: &Index, options: &Optio
     let advice = advice::all(&report, index, options);
     over_time.programs = Arc::clone(&report.programs);
     let payers = payers::of(&facts, 1, keys);
+    // A name can have a megabyte; the page has it from `stacks`.
     let bill = bill::events(&facts, &owners, billed, None).0.pop().filter(|_| event.is_some());
+    let bill = bill.map(|bill| EventBill { name: String::new(), ..bill });
     let of_event = Options { by: None, limit: None, ..options.clone() };
     let query = AnnotateOptions { query: of_event, ..AnnotateOptions::default() };
     // If no program has samples, `of_first` would list the code of all programs, so the page has no code.
