@@ -2,7 +2,7 @@
 //!
 //! No unsigned integers: Spark reads unsigned 64-bit integers as decimals. No floating point: sums must not depend on the order of addition.
 //! Times in µs since 1970 UTC, durations in ns, text in UTF-8. An unknown value is null, never zero. Within a version, only nullable columns may
-//! be added, at the end of a table.
+//! be added, at the end of a table, and tables, which older batches lack.
 
 use crate::identity::{owner_name, prog_key};
 use crate::rows::Date;

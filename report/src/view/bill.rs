@@ -57,6 +57,11 @@ pub(super) fn legend(events: &[EventBill]) -> impl Iterator<Item = &'static str>
     [LEGEND].into_iter().chain(marks.into_iter().filter_map(|(is_used, text)| is_used.then_some(text)))
 }
 
+/// Cell of a share of the machine, with `≈` if it is scaled or includes samples that several owners may have caused.
+pub(super) fn of_the_machine(event: &EventBill, parts: &BillParts) -> String {
+    of_machine(parts.machine_percent, LateTicks::scales(event.late_ticks) || is_shared(parts))
+}
+
 fn is_shared(parts: &BillParts) -> bool {
     parts.shared.count.weight > 0
 }
@@ -171,9 +176,7 @@ fn fields<'r>(first: &'static str) -> LineColumns<'r, BillLine<'r>> {
             .and_text(Column::number("SAMPLES").droppable(6), |it| grouped(it.parts.count.samples)),
         F::csv("weight", |it| Some(it.parts.count.weight)),
         F::csv("machine_percent", |it| it.parts.machine_percent)
-            .and_text(Column::number("%MACHINE").share().always(), |it| {
-                of_machine(it.parts.machine_percent, LateTicks::scales(it.event.late_ticks) || is_shared(it.parts))
-            }),
+            .and_text(Column::number("%MACHINE").share().always(), |it| of_the_machine(it.event, it.parts)),
         F::csv("margin_percent", |it| it.parts.margin_percent)
             .and_text(Column::number("±").always(), |it| percent(it.parts.margin_percent)),
         F::csv("millicpus", |it| it.parts.millicpus).and_text(Column::number("mCPU").droppable(1), |it| {

@@ -1,8 +1,8 @@
 //! Owners of programs on the first screen of a page, by their bill.
 
 use crate::model::text::{LEAST_SHOWN_PERCENT, clean, fixed};
-use crate::model::{BillParts, BillShare, EventBill, LateTicks};
-use crate::view::cells::of_machine;
+use crate::model::{BillParts, BillShare, EventBill};
+use crate::view::bill::of_the_machine;
 use serde::Serialize;
 
 /// Limit on the owners in the row of the screen; the table has all.
@@ -30,8 +30,7 @@ pub(super) fn of_bill(bill: &EventBill) -> Vec<OwnerOfAll> {
             fixed(own, 2),
             fixed(causes, 2)
         );
-        let text = of_machine(parts.machine_percent, LateTicks::scales(bill.late_ticks));
-        OwnerOfAll { name: clean(name), about, text, parts: [others, own, causes] }
+        OwnerOfAll { name: clean(name), about, text: of_the_machine(bill, parts), parts: [others, own, causes] }
     };
     let listed = bill.owners.iter().filter(|it| is_shown(&it.parts)).take(MAX_OWNERS);
     let listed = listed.map(|it| owner(&it.name, &it.parts));
